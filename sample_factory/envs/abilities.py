@@ -179,7 +179,7 @@ class HoldsEnv:
 
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """Returns the outermost object that inherits from an ability: the env itself, or an env inside its
-    wrappers. If there is none, returns an instance of the ability, whose methods return defaults."""
+    wrappers. If no object does, returns an instance of the ability, whose methods return defaults."""
     wrappers = wrapper_classes()
     found: Any = env
     while isinstance(found, wrappers) and not isinstance(found, ability):

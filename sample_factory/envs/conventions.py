@@ -21,8 +21,8 @@ UNLESS_DEAD = "truncated unless the player is dead"  # a ViZDoom game in the att
 
 
 class Convention(NamedTuple):
-    """A row of the table: what a package does where Gymnasium leaves a choice. The defaults hold for an env
-    without a row.
+    """Describes what a package does where Gymnasium leaves a choice: a row of the table of conventions. The
+    defaults hold for an env without a row.
 
     package: the distribution, and the version in which this was seen.
     classes: dotted beginnings of full class names; an instance of a subclass belongs to the row, too.
@@ -37,7 +37,7 @@ class Convention(NamedTuple):
     has_index_columns: whether a simulator takes indices of actions as a column, [N, 1].
     cannot_close: whether `close` of a simulator always fails.
     remarks: what else differs, for readers.
-    source: file of the package, and function.
+    source: file and function of the package that show this behaviour.
     """
 
     package: str = ""
@@ -176,8 +176,8 @@ CONVENTIONS = (
 
 
 def convention_of(env: Any) -> Convention:
-    """Returns the row of the table for an env or a class of envs; UNKNOWN if no row fits. Also looks inside
-    wrappers and at the copies of a vector env."""
+    """Returns the row of the table of conventions for an env or a class of envs; UNKNOWN if no row fits. Also
+    looks inside wrappers and at the copies of a vector env."""
     layers = [*_layers(env)]
     for name in (name for layer in layers for name in _names(layer)):
         for row in CONVENTIONS:

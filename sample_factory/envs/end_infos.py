@@ -40,11 +40,12 @@ def _copy_value(value: Any, max_depth: int) -> Any:
 
 
 def true_objective(end_info: Info, episode_return: float) -> float:
-    """Returns the score of an ended episode that population-based training and evaluation judge by.
+    """Returns the score of an ended episode by which population-based training and evaluation compare
+    policies.
 
-    It is the first of these that is a number: `true_objective` or (v1) `true_reward` in the info of the
-    episode's end; `episode["r"]` from Gymnasium's RecordEpisodeStatistics, the sum of the rewards before they
-    pass the wrappers on top of it (such as TransformReward); `episode_return`, the sum of raw rewards.
+    The score is the first number among: `true_objective` or (v1) `true_reward` in the info of the episode's
+    end; `episode["r"]` from Gymnasium's RecordEpisodeStatistics, the sum of the rewards before the wrappers
+    on top of it (such as TransformReward) change them; `episode_return`, the sum of raw rewards.
     """
     found = [end_info[key] for key in OBJECTIVES if key in end_info]
     statistics = end_info.get("episode")

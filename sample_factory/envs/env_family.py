@@ -95,8 +95,9 @@ class EnvFamily:
     prefix: str = ""
 
     def extended(self, flags: type | None, defaults: Mapping[str, Any]) -> "EnvFamily":
-        """Returns the family with the flags and defaults of a script added, which replace any of the same
-        name. flags: a dataclass of fields from `flag` or `script_flag`; None: no further flags."""
+        """Returns the family with the flags and defaults of a script added; they replace the family's flags
+        and defaults of the same names. flags: a dataclass of fields from `flag` or `script_flag`; None: no
+        further flags."""
         all_defaults = {**self.defaults, **defaults}
         return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
 

@@ -182,7 +182,8 @@ def make_adapted_env(
 def make_level(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None, level: Level
 ) -> MultiAgentEnv:
-    """Makes the adapted env of one level. Raises Failure and ConfigError, both with the name of the level."""
+    """Makes the adapted env of one level. Raises Failure if the env cannot be made or adapted, and
+    ConfigError for wrong values of flags; both messages have the name of the level."""
     try:
         return _make_adapted(*at_level(family, cfg, level), env_config, render_mode)
     except Failure as failure:
@@ -208,7 +209,7 @@ def _make_adapted(
 
 
 class EnvProbe:
-    """In the child: makes an env, describes it, tries it out and closes it."""
+    """In the child: makes an env, tries it out, describes it as an EnvInfo, and closes it."""
 
     def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
         self._family = family
@@ -288,7 +289,7 @@ class _SpacesProbe(EnvProbe):
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
     """In the parent: makes an env of the family in a child process, tries it out, and returns its EnvInfo.
 
-    Raises Failure with the child's traceback.
+    Raises Failure, with the child's traceback, for any fault of the env.
     """
     info: EnvInfo = _run_probe(EnvProbe, family, cfg)
     return info
@@ -296,7 +297,8 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
 
 def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
     """In the parent: makes an env in a child process, and returns the spaces of the agents that a policy
-    plays. With K kinds of agents, policy p plays kind p % K. Raises Failure with the child's traceback."""
+    plays. With K kinds of agents, policy p plays kind p % K. Raises Failure, with the child's traceback, if
+    the env cannot be made."""
     spaces: list[OwnSpaces] = _run_probe(_SpacesProbe, family, cfg)
     return spaces[policy_id % len(spaces)]
 

@@ -116,8 +116,8 @@ def flags_of_parameters(make_env: Callable[..., Any]) -> type | None:
 
 @functools.cache  # so that the same flags are the same class
 def _flags_of(copies: int | None, has_device: bool) -> type:
-    """Returns a section with the flags of vector envs. copies: default number of copies; None: as many as
-    make_env chooses. has_device: whether there is --env_device."""
+    """Returns a section with the flag --vector_env_copies. copies: default number of copies; None: as many as
+    make_env chooses. has_device: adds the flag --env_device."""
     advice = "as many as make_env chooses if left out" if copies is None else ""
     copies_flag = vector_env_copies_flag(copies, advice)
     fields: list[Any] = [(FLAG_OF_PARAMETER["num_envs"], int if copies else int | None, copies_flag)]

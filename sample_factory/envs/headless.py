@@ -9,7 +9,7 @@ MUJOCO_LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
 
 
 def has_display() -> bool:
-    """Returns whether a window can be expected to open."""
+    """Returns whether this machine seems to have a display on which a window can open."""
     # Without a display SDL would draw on the text console, and occupy it.
     sdl_driver = os.environ.get(SDL_DRIVER, "dummy")
     has_server = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -269,8 +269,9 @@ class MultiAgentEnv(Protocol):
     takes_turns: bool = False
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts the first episode of every agent, and writes the first observations. Returns `active` as in
-        StepResult."""
+        """Starts the first episode of every agent, and writes the first observations to `into`. Returns which
+        agents act in the first step, [num_agents] bool; None if all of them act. seed: None: a random
+        seed."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         """Acts once with every agent, and writes the observations after the step to `into`. The actions of

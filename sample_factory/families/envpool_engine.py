@@ -64,7 +64,7 @@ def options_of_user(cfg: Any, flags: Mapping[str, str] = {}) -> dict[str, Any]:
     """Returns the arguments of EnvPool that the user gives by --env_kwargs.
 
     flags: argument -> name of the family's flag that sets it. Raises ConfigError, with the flag to use, if
-        --env_kwargs has such an argument.
+        --env_kwargs sets one of these arguments.
     """
     options = parse_env_kwargs(cfg.env_kwargs)
     for name, flag_name in {**FLAG_OF_OPTION, **flags}.items():
@@ -115,7 +115,8 @@ def make_envpool(
 def suite_of(task_id: str) -> str:
     """Returns the suite of an id, e.g. "atari", "mujoco.gym" or "classic_control".
 
-    Raises UnknownEnvError with the nearest id, and MissingPackage with the extra to install.
+    Raises UnknownEnvError for an id that EnvPool does not have, and MissingPackage if EnvPool is not
+    installed.
     """
     if not is_installed("envpool"):
         raise missing_package(f"env {task_id!r}", "envpool", extra="envpool")

@@ -143,7 +143,8 @@ class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions)
         return observations, rewards, terminated, truncated, infos
 
     def render(self) -> tuple[np.ndarray] | None:
-        """Returns the picture of the first match, as a tuple of one; see `draw`."""
+        """Returns the picture of the first match, drawn by `draw`, as a tuple of one picture; None without a
+        render_mode."""
         return (draw(self._drawn),) if self._draws else None
 
     def action_text(self, action: Any) -> str:

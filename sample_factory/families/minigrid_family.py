@@ -150,9 +150,9 @@ def _make_gymnasium_env(env_id: str, cfg: Any, render_mode: str | None, num_word
 
 
 def find_id(full_env_name: str) -> str:
-    """Returns the full id of an env: adds MiniGrid- or BabyAI- to the name.
+    """Returns the full id of an env: the name after `minigrid_` with MiniGrid- or BabyAI- before it.
 
-    Raises UnknownEnvError, with the nearest name.
+    Raises UnknownEnvError for an unknown name; the message suggests the nearest name.
     """
     ids: Iterable[str]
     if is_installed("minigrid"):

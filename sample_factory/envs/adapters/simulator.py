@@ -169,8 +169,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         return are_cut
 
     def render(self) -> Any:
-        """Returns pictures, [N, height, width, 3] with one for each env or [1, ...] with one of all; None if
-        the simulator draws nothing."""
+        """Returns the simulator's pictures: [N, height, width, 3] if there is one for each env, or [1,
+        height, width, 3] if one shows all envs. Returns None if the simulator draws nothing."""
         if not hasattr(self.env, "render"):
             return None
         drawn = render_old(self.env, has_mode=self.render_mode is not None)
@@ -187,8 +187,8 @@ def _note_once(text: str, level: int = logging.INFO) -> None:
 
 
 def _with_critic(observations: Any, beside: Any) -> Any:
-    """Adds the critic's observations, if there are any: returns {"policy": observations, "critic": ...}.
-    Observations that are a dict already are returned unchanged.
+    """Returns {"policy": observations, "critic": the critic's observations} if the simulator has observations
+    for the critic. Otherwise, or if the observations are a dict already, returns them unchanged.
 
     beside: the critic's observations; None; or the infos of a step, which may have them as
         infos["observations"]["critic"].

@@ -30,8 +30,7 @@ from sample_factory.spaces.observations import batch_layout
 
 
 def _with_masks(keys: Collection[str]) -> set[str]:
-    """Returns keys of a vector env's infos together with the keys of their masks, which have an underscore
-    before."""
+    """Returns `keys` of a vector env's infos, and the keys of their masks: `_key` for each `key`."""
     return {*keys, *(f"_{key}" for key in keys)}
 
 
@@ -181,8 +180,8 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
 
 
 def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
-    """Returns the autoreset mode of a vector env: the one it declares, else the one in the table of
-    conventions. Raises EnvContractError if there is neither."""
+    """Returns the autoreset mode that a vector env declares, else the mode in the table of conventions.
+    Raises EnvContractError if neither says a mode."""
     declared = None
     # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
     if env.metadata is not gym.vector.VectorEnv.metadata:

@@ -119,7 +119,8 @@ class LevelSwitch(EnvAround):
         return int(self._rng.choice(len(weights), p=weights / weights.sum()))
 
     def _weights(self) -> np.ndarray:
-        """Returns the relative weight with which each level is drawn, [number of levels]."""
+        """Returns the relative weight with which each level is drawn, [number of levels]: LEVEL_WEIGHTS in
+        the training info, 1 for each level without this entry."""
         return np.array(self._run.training_info.get(LEVEL_WEIGHTS, [1.0] * len(self._levels)))
 
     def _go_to(self, number: int) -> None:

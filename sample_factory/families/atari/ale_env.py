@@ -89,7 +89,7 @@ class LivesAsEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> Step:
-        """Steps the game; terminates the episode if a life is lost."""
+        """Steps the game; terminates the episode if a life is lost. Returns the 5 values of Gymnasium."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         lives = info["lives"]
         self._game_continues = 0 < lives < self._lives and not terminated and not truncated

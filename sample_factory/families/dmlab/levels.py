@@ -103,8 +103,8 @@ NAMES = (*SPECS, *DMLAB_30, *HELD_OUT, *OTHERS)
 
 
 def find_spec(full_env_name: str) -> DmlabSpec:
-    """Returns the levels of an env by its name after `dmlab_`: a name of version 1, a level of DMLab-30, or
-    any other level's path.
+    """Returns the spec of an env, i.e. its levels, by the name after `dmlab_`: a name of version 1, a level
+    of DMLab-30, or the path of any other level.
 
     Raises UnknownEnvError for a name that is probably misspelt. A path with a folder is not checked: only the
     engine knows its levels.

@@ -33,8 +33,8 @@ FULL_WITH_USE: ActionGroups = (*FULL[:5], Press(2), FULL[5])
 
 
 def flat(num_choices: int) -> ActionGroups:
-    """Returns the groups of a single Discrete action: choice 0 presses no button, each other choice one
-    button."""
+    """Returns the groups of a single Discrete action of `num_choices` choices: choice 0 presses no button,
+    each further choice one button."""
     return (Press(num_choices),)
 
 

@@ -181,7 +181,8 @@ class DoomEnv(
         return True
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
-        """Returns the latest picture, [480, 640, 3] uint8 (wide: [360, 640, 3]); None before the first reset.
+        """Returns the latest picture, [480, 640, 3] uint8 (wide: [360, 640, 3]); None before the first reset,
+        and without a render_mode.
 
         With render_mode "rgb_array_list": a list of the pictures of all tics since the last call.
         """

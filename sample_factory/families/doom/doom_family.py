@@ -343,7 +343,8 @@ FEW_CORES = 8
 
 
 def doom_defaults(env_name: str) -> dict[str, Any]:
-    """Returns the defaults of other flags, such as encoder, batch size and learning rate, for a Doom env."""
+    """Returns the defaults that Doom envs have for flags of the framework, such as encoder, batch size and
+    learning rate."""
     return {
         "encoder_custom": "vizdoom",
         # 512 was measured on two cores (configs/DOOM.md). With more than FEW_CORES workers, the number of

@@ -134,7 +134,8 @@ class DoomMatchEnv(
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the latest pictures of all agents in a split screen, [height, width, 3] uint8; None before
-        the first one. With render_mode "rgb_array_list": a list of the split screens since the last call.
+        the first picture, and without a render_mode. With render_mode "rgb_array_list": a list of the split
+        screens since the last call.
 
         The pictures are enlarged observations, since the Viewer cannot repeat a match in other engines.
         """

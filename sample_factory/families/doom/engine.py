@@ -167,12 +167,12 @@ class DoomEngine:
         return True
 
     def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:
-        """Prepares the next `start`. Must be called before each `start`, while no other engine is starting.
+        """Makes the game for the next `start`: sets its seed, its folder and the arguments of a match. Must
+        be called before each `start`, while no other engine is starting: a program cannot be executed while
+        any process has it open for writing, and a process that another start has just forked holds copies of
+        our open files.
 
-        The reason: a program cannot be executed while any process has it open for writing, and a process that
-        another start has just forked holds copies of our open files.
-
-        port, host: address of the match, if one is played.
+        port: of the match; None without a match. host: address of the match.
         """
         # A new game each time, because some failures crash this process instead of raising: a second start of
         # the same game, and (vizdoom 1.3) an engine that ends before its first message.

@@ -96,7 +96,8 @@ class Viewer:
         self._engine.change_level(self._played.settings._replace(is_viewer=True))
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode with the seed with which the played engine has begun its current one."""
+        """Begins an episode, and takes its first picture. seed: the seed of the played engine's current
+        episode."""
         self._engine.new_episode(seed)
         self.film.add()
 

@@ -265,8 +265,9 @@ def find_wad(
 
     flag: the flag to name in the error message.
     Returns (path, map). If a substitute file is used, `map` is the map to play in place of the .cfg's,
-    otherwise None.
-    Raises FileNotFoundError, which lists the folders searched and says how to supply the file.
+        otherwise None.
+    Raises FileNotFoundError if no folder has the file; the message lists the folders, and says how to supply
+        the file.
     """
     searched = [Path(folder).expanduser() for folder in folders if folder is not None]
     path = _find_file(name, searched)

@@ -230,7 +230,8 @@ class HumanEngine:
 
 
 def _exit_at_once() -> None:
-    """Ends this process without clean-up, which would crash while a call on an engine waits (vizdoom 1.3)."""
+    """Ends this process without the interpreter's clean-up, which would crash while a call on an engine waits
+    (vizdoom 1.3)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

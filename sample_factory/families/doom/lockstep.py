@@ -28,7 +28,8 @@ class MatchBroken(CommandFailed):
 
 
 class EngineThread:
-    """Makes the calls on one engine in a thread, one at a time: each call waits for the other engines.
+    """Makes the calls on one engine in a thread, one call at a time: a call may block until the other engines
+    of the match have made the same call.
 
     Locks are used because a condition or a pool of futures would cost a third of the time of a tic.
     """
@@ -57,7 +58,8 @@ class EngineThread:
         return not self.is_busy
 
     def finish(self) -> None:
-        """Waits for the call in progress without a time limit. Raises the exception of the call."""
+        """Waits for the call in progress without a time limit. Raises the exception of the call if it raised
+        one."""
         self._finished.acquire()
         self.is_busy = False
         self.check()
@@ -154,7 +156,7 @@ class Lockstep:
         return games[0].is_episode_finished()
 
     def close(self) -> None:
-        """Ends the processes, whatever they are doing; `start` may follow."""
+        """Ends the engines' processes, also while they start or do not answer; `start` may follow."""
         pairs = list(zip(self._engines, self._threads))
         self._threads = []
         if any(thread.is_busy for _, thread in pairs):
@@ -199,8 +201,8 @@ class Lockstep:
             self._await(self._threads[:1], ANSWER_SECONDS)
 
     def _play(self, num_tics: int, after_tic: Callable[[], None] | None) -> None:
-        """Plays tics, see `play`, in the first engine's thread, which saves a switch to the main thread in
-        each tic."""
+        """Plays num_tics tics, or fewer if the episode ends. Runs in the first engine's thread, which saves a
+        switch to the main thread in each tic. after_tic: as in `play`."""
         first = self._engines[0].game
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]

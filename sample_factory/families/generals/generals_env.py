@@ -162,7 +162,7 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
         return None if self.render_mode is None or self._game is None else draw_game(self._game)
 
     def close(self) -> None:
-        """Does nothing: there is nothing to free."""
+        """Does nothing: a game in Python holds no resources. PettingZoo's API needs the method."""
 
 
 def _assets(game: Game, stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -105,7 +105,7 @@ def make_generals_env(
 
 
 def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the defaults of other flags, such as the encoder, for Generals."""
+    """Returns the defaults that Generals has for flags of the framework, such as the encoder."""
     return {
         "encoder_custom": "map",
         "use_rnn": False,  # the memory planes hold what has been seen
