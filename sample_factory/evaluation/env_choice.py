@@ -98,8 +98,8 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
 
 
 def _differences(config: Config, trained: str) -> str:
-    """Returns a text that names the spaces in which the played env differs from the `trained` one; "" if
-    there are none or one of both envs cannot be made. Makes both envs."""
+    """Makes the played env and the `trained` one, and returns a text that names the spaces in which they
+    differ; "" if they do not differ, or if an env cannot be made."""
     try:
         configs = config, with_flags(config, [f"--env={trained}"], resolve_family)
         here, there = (probe_own_spaces(resolve_family(own.env_name), own.namespace(), 0) for own in configs)

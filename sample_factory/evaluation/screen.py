@@ -264,7 +264,8 @@ class WindowError(RuntimeError):
 
 
 class Window:
-    """Shows RGB pictures at a steady rate in a resizable window. The constructor raises WindowError.
+    """Shows RGB pictures at a steady rate in a resizable window. The constructor raises WindowError if no
+    window can be opened.
     `is_closed`: whether the user has pressed Esc or closed the window."""
 
     def __init__(self, title: str, pictures_per_second: float):

@@ -250,8 +250,8 @@ def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
 
 def with_plain_layers(model: ActorCritic) -> ActorCritic:
     """Copies a model, and replaces layers by equivalent ones without branches that depend on the number of
-    rows or on how tensors lie in memory. The exporter follows one path through the code; our layers have
-    several, which are fast for different batches."""
+    rows or on how tensors lie in memory. The exporter records one path through the code, but our layers have
+    several paths, each fast for other batches."""
     model = copy.deepcopy(model).eval()
     for module in model.modules():
         layer: Any = module

@@ -156,7 +156,8 @@ def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
 
 
 def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
-    """Returns the description of the network, in float32 on the CPU. spaces: as in `convert_experiment`."""
+    """Returns the description of the network, in float32 on the CPU. spaces: spaces of one agent as the env
+    has them; None: an env is made in another process to get them."""
     spaces = spaces or probe_spaces(config, 0)
     stored = stacked_space(observation_layout(spaces.observation).space, config.env.env_framestack)
     return make_policy_spec(config, stored, spaces.action)._replace(device="cpu", precision="fp32")
@@ -268,8 +269,8 @@ def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env
     old names, which are aliases.
 
     old: settings that the old version has saved.
-    layers: names of the tensors of the old network, from which follows what the settings do not say, such as
-        the kind of encoder.
+    layers: names of the tensors of the old network, which show what the settings leave open, such as the kind
+        of encoder.
     Raises ConfigError, naming the flag, for a network that has no counterpart in this version.
     """
     has_learned_std = any(name.endswith(".learned_stddev") for name in layers)

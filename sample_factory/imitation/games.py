@@ -90,8 +90,8 @@ class EpisodeStore:
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes an episode under a name, by which `GameWriter.add` finds it. Raises NotWritten if the disk
-        refuses it, or if it has more steps than Minari can read."""
+        """Writes an episode under a name, by which `GameWriter.add` finds it. Raises NotWritten if a file
+        cannot be written, or if the episode has more steps than Minari can read."""
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
         length = len(episode.rewards)

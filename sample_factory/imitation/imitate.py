@@ -262,8 +262,8 @@ def imitate(config: Config) -> Score:
 
 
 def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, KindSpaces]:
-    """Reads or plays the games to imitate, and saves them with --save_games. Returns them, and the spaces of
-    their agents."""
+    """Reads or plays the games to imitate, and saves them with --save_games. Returns the recorded games and
+    the spaces of their agents."""
     family = resolve_family(config.env_name)
     env = FirstEnv(functools.partial(make_adapted_env, family, config.namespace()))
     with contextlib.closing(env):

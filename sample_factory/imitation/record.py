@@ -76,9 +76,9 @@ def episode_name(env: int, agent: int, number: int) -> str:
 
 def record(config: Config) -> None:
     """Runs the command `record`: plays, writes the data set and the video, and prints the results. A signal
-    ends it early. Raises ConfigError for a wrong flag and an env that cannot be recorded, CheckpointError for
-    an unusable checkpoint, NotWritten for a folder that cannot be written, and Failure when an env or a
-    process fails. The data set keeps the episodes that were complete."""
+    ends the recording early; the data set keeps the complete episodes, also after a failure. Raises
+    ConfigError for a wrong flag and an env that cannot be recorded, CheckpointError for an unusable
+    checkpoint, NotWritten for a folder that cannot be written, and Failure when an env or a process fails."""
     flags: RecordFlags = config.extra["record"]
     folder = _check(config, flags)
     config = replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))

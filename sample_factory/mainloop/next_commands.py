@@ -49,8 +49,8 @@ def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]
 
 
 def _continue(config: Config, is_done: bool, least_frames: int) -> str:
-    """Returns what continues this run: the same command without --restart_behavior, and with a larger
-    --train_for_env_steps if the limit is reached."""
+    """Returns a text that says how to continue this run: by the same command without --restart_behavior, and
+    with a larger --train_for_env_steps if the limit is reached."""
     limit = config.monitoring.train_for_env_steps
     changes = []
     if config.run.restart_behavior != "resume":

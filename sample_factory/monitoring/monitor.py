@@ -139,7 +139,7 @@ class Monitor(Subscriber):
         return self._status_line.text(self.progress)
 
     def summary(self) -> RunProgress:
-        """Returns the progress of the run, with the best rewards up to date."""
+        """Returns the progress of the run, after updating the best rewards of all policies."""
         for policy in self.policies:
             policy.update_best()
         return self.progress

@@ -79,8 +79,8 @@ class PolicyProgress:
         return {} if is_resumed and self.episodes.are_short else self.episodes.summaries()
 
     def update_best(self) -> None:
-        """Updates `best_reward` if the mean reward of the last episodes is larger; to be called
-        repeatedly."""
+        """Updates `best_reward` and `best_at` if the mean reward of the last episodes exceeds `best_reward`;
+        to be called repeatedly."""
         mean = None if self.episodes.are_first else self.episodes.mean("reward", self.episodes.window)
         if mean is None or not math.isfinite(mean):
             return

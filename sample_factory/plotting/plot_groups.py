@@ -286,8 +286,8 @@ def _rank(text: str | None) -> tuple[int, float, str]:
 
 
 def _plain(text: str | None) -> str:
-    """Returns the value of a flag as it would be typed; "unset" for None, if only other experiments have the
-    flag. text: JSON."""
+    """Returns the value of a flag as it would be typed. text: the value as JSON; None, for an experiment
+    without this flag, returns "unset"."""
     if text is None:
         return "unset"
     value = json.loads(text)
@@ -353,7 +353,8 @@ def _edges(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cut_note(group: Group, tag: str, against: str) -> str:
-    """Returns a text that warns if a group's mean ends early, because one of its runs does; otherwise ""."""
+    """Returns a text that warns if a group's mean ends early, because one of its runs ends early; otherwise
+    ""."""
     ends = {float(xs_of(run, tag, against)[-1]): str(run.folder) for run in group.experiments}
     shortest, longest = min(ends), max(ends)
     if shortest >= 0.9 * longest:

@@ -66,7 +66,8 @@ class Mutation:
         }
 
     def mutated(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a copy in which each number, also in nested mappings and tuples, is mutated independently.
+        """Returns a copy of `values` in which each number, also in nested mappings and tuples, is mutated
+        independently.
         defaults: values to which a number may be reset; of the same form as `values`."""
         return {
             name: self._mutate(value, defaults[name], self._special.get(name, self._mutate_number))
