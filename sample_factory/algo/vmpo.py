@@ -64,8 +64,8 @@ def temperature_loss(advantages: Tensor, temperature: Tensor, limit: float, top:
 
 
 def trust_region_loss(kl: Tensor, multiplier: Tensor, limit: float, valid: Tensor) -> Tensor:
-    """Returns the trust-region loss L_alpha, eq. (5): the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL
-    over the valid rows, where sg stops the gradient.
+    """Returns the trust-region loss L_alpha of V-MPO, eq. (5): the mean of alpha (epsilon - sg[KL]) +
+    sg[alpha] KL over the valid rows, where sg stops the gradient.
 
     All valid rows count, not only the half with the largest advantages. kl: KL(pi_target || pi),
     differentiable. multiplier: alpha, a scalar; minimising the loss increases alpha while the divergence is

@@ -60,7 +60,8 @@ class GradientDescent:
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
-        """Allows `count` more steps without a valid sample before they raise NumericalError."""
+        """Allows `count` more steps in a row without a valid sample before NumericalError is raised. Called
+        when the weights have been replaced, since samples of the former weights are not valid."""
         self._empty_in_a_row = -count
 
     def step(self, loss: Tensor, learning_rate: float, num_samples: int | Tensor) -> float:
@@ -123,7 +124,8 @@ class GradientDescent:
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Checks a state before it is written or loaded. Raises ValueError if the model's entry is missing,
-        if weights or optimizer moments do not fit or are not finite, or if it is from another optimizer."""
+        if weights or optimizer moments do not fit or are not finite, or if another optimizer wrote the state.
+        """
         for name in self._names_in(state):
             check_fits(state.get(name), self._modules[name])
         saved_name = state.get("optimizer_name", "adam")

@@ -142,8 +142,8 @@ class ActorCritic(nn.Module):
         return output._replace(logits=logits, values=output.values.float())
 
     def inputs(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Normalises raw observations, [N, ...] by key, and converts images to [channels, height, width] if
-        `observation_space` has them so. Returns the observations for `forward`."""
+        """Returns the observations for `forward`: normalises raw observations, [N, ...] by key, and converts
+        images to [channels, height, width] where `observation_space` has them in this order."""
         inputs: dict[str, Tensor] = self.observation_normalizers(rows)
         if self._network_space is None:
             return inputs

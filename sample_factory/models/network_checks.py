@@ -139,7 +139,8 @@ def _unroll(
     rnn_state: Tensor,
     resets: np.ndarray | None = None,
 ) -> NetworkOutput:
-    """Calls `model.unroll`. Raises NetworkError if the call raises or an output has a wrong shape."""
+    """Calls `model.unroll` and returns its output. Raises NetworkError if the call raises or an output has a
+    wrong shape."""
     output: NetworkOutput = _call(what, partial(model.unroll, observations, rnn_state, resets))
     shape = next(iter(observations.values())).shape[:2]
     _check_shape(what, "logits", output.logits, (*shape, model.num_logits), "[T, B, num_logits]")

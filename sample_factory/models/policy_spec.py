@@ -46,10 +46,11 @@ class PolicySpec(NamedTuple):
 
     observation_space: a Dict of Box; action_space: Discrete, MultiDiscrete, Box or a Tuple of these.
     device: --device, auto, gpu or cpu. precision: --precision, auto, fp32 or bf16.
-    family_flags: flags of the env's family by name, for the factories of users' parts; None if the flags of
-        the model name no part (--PART_custom).
-    factories: registered factories of these parts, by part (see network_registry.py).
-    has_critic: whether the network has a critic, see `to_act`.
+    family_flags: flags of the env's family by name, for the factories of users' parts; None if no flag
+        --PART_custom names a part.
+    factories: registered factories of these parts, by part.
+    has_critic: whether the network has a critic; False for acting only, if some observations are the
+        critic's.
     """
 
     flags: ModelFlags

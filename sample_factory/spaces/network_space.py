@@ -11,10 +11,8 @@ from sample_factory.spaces.observations import image_layout, is_image
 
 class NetworkSpace(spaces.Dict):
     """The observation space that a user's encoder or network is given: without the action mask, and with
-    every image (see `is_image`) as [channels, height, width].
-
-    stored: space of the same observations in the trajectory buffers, with images as the env returns them.
-    """
+    every image as [channels, height, width]. stored: space of the same observations in the trajectory
+    buffers, with images as the env returns them."""
 
     def __init__(self, stored: spaces.Dict):
         super().__init__(

@@ -29,12 +29,11 @@ TARGET_LOG_PROBS = "target_log_probs"
 
 
 class CircularBuffer:
-    """Keeps up to N batches on the device, so that each is trained on K times (section 3.2).
+    """Keeps up to N batches on the device, so that each is trained on K times (IMPACT, section 3.2).
 
-    A batch is trained on when it arrives, and K - 1 times more, spread evenly over the arrivals of the next
-    N - 1 batches. In the paper, the learner takes a batch from the buffer whenever there is no new batch;
-    here, each batch is used exactly K times, however fast sampling and learning are. With K = 1, no batch is
-    kept.
+    A batch is trained on when it arrives, and K - 1 times more, spread evenly over the arrivals of the next N
+    - 1 batches. In the paper, the learner takes a batch from the buffer whenever there is no new batch; here,
+    each batch is used exactly K times, however fast sampling and learning are. With K = 1, no batch is kept.
     """
 
     def __init__(self, num_batches: int, num_uses: int):

@@ -15,9 +15,10 @@ from sample_factory.learning.batch import Batch
 
 
 class IMPALA(BuiltInAlgorithm):
-    """IMPALA, with the gradient of section 4.2: rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
+    """IMPALA (Espeholt et al. 2018), with the gradient of section 4.2: rho_t (r_t + gamma v_{t+1} - V(x_t))
+    grad log pi(a_t|x_t).
 
-    As in the paper and in TorchBeast, losses are sums over a minibatch, not means. Each is computed as
+    As in the paper and in TorchBeast, losses are sums over a minibatch, not means. Each loss is computed as
     --batch_size times the mean over valid steps, so that masked steps do not make the SGD step smaller. The
     value loss is 1/2 (v_t - V(x_t))^2.
     """

@@ -106,8 +106,8 @@ def transitions(
 
 
 class TargetNetwork:
-    """Keeps a copy of a policy's network as it was after an earlier SGD step. module: the copy; an algorithm
-    must list it in its `modules`, so that it is saved."""
+    """Keeps a copy of a policy's network as it was after an earlier SGD step. The attribute `module` is the
+    copy; an algorithm must list it in its `modules`, so that checkpoints contain it."""
 
     def __init__(self, policy: BuiltPolicy):
         self._online = policy.model

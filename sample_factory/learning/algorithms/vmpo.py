@@ -69,7 +69,8 @@ class Duals(nn.Module):
 
 
 class VMPO(BuiltInAlgorithm):
-    """V-MPO, with the losses of sections 4.1 and 4.2, bootstrapped returns and no importance weights.
+    """V-MPO (Song et al. 2020), with the losses of sections 4.1 and 4.2, bootstrapped returns and no
+    importance weights.
 
     The policy is fitted to the half of each minibatch with the larger advantages. KL limits hold for whole
     actions: for the sum over all discrete components, and for the sum over all continuous dimensions.

@@ -24,7 +24,8 @@ Array = TypeVar("Array")
 
 
 class Inputs(NamedTuple):
-    """Observations and recurrent states of n agents, in host memory."""
+    """Holds observations [n, *shape] by key and recurrent states [n, H] float32 of n agents, in host
+    memory."""
 
     obs: dict[str, np.ndarray]  # [n, *shape]
     rnn_state: np.ndarray  # [n, H] float32
@@ -48,7 +49,8 @@ class Outputs(NamedTuple, Generic[Array]):
 
 
 class RowShapes(NamedTuple):
-    """Shapes and dtypes of one agent's inputs."""
+    """Describes one agent's inputs: shape and dtype of each observation by key, and floats of recurrent
+    state."""
 
     obs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
     rnn_state_size: int

@@ -16,8 +16,8 @@ TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
 
 
 class NumberReports:
-    """Reports bad numbers in one policy's observations, masks and outputs: counts every such step, but logs
-    each cause only once, since every step may be affected."""
+    """Reports NaN, inf and implausible numbers in one policy's observations, masks and outputs: counts every
+    affected step, but logs each cause only once, since every step may be affected."""
 
     def __init__(
         self,

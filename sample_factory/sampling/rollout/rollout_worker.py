@@ -111,8 +111,8 @@ class RolloutWorker:
 
     def _compare_starts(self, starts: np.ndarray) -> None:
         """Logs a warning if the simulator of another worker has begun with the same observations. starts:
-        [num_workers] int64 in shared memory, a checksum of each worker's first observations; this call writes
-        this worker's entry. 0: not reset yet."""
+        [num_workers] int64 in shared memory, a checksum of each worker's first observations, 0 before its
+        first reset; this call writes this worker's entry."""
         vector = self._splits[0].vector
         if vector.envs[0].is_simulator and vector.envs[0].num_agents > 1:
             starts[self._index] = vector.checksum_of_starts()
