@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -306,38 +305,11 @@ def test_what_the_engine_or_the_scenario_lacks_is_refused_in_one_line(make_env, 
     assert "\n" not in str(error.value)
 
 
-def test_a_map_that_the_wad_lacks_is_an_error(make_env, tmp_path):
-    scenario = tmp_path / "mine.cfg"
-    scenario.write_text((SCENARIOS_FOLDER / "basic.cfg").read_text().replace("map01", "map07"))
-    with pytest.raises(ValueError, match="basic.wad has no map map07; it has MAP01"):
-        make_env("my_env", spec=spec_of(scenario=str(scenario)))
-
-
-def test_a_users_own_scenario_is_read_from_its_folder(make_env, tmp_path):
-    shutil.copy(SCENARIOS_FOLDER / "basic.cfg", tmp_path / "mine.cfg")
-    spec = DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4), reward_scale=2.0, time_limit_frames=40)
-    env = make_env("my_env", spec=spec)
-    env.reset(seed=1)
-    steps, total, _, truncated, _ = play(env, action=0)
-    assert (steps, total, truncated) == (10, -80, True)
-
-
 def scenario_without_variables(name: str, folder: Path) -> str:
     text, _, _ = (SCENARIOS_FOLDER / name).read_text().partition("available_game_variables")
     path = folder / "mine.cfg"
     path.write_text(text)
     return str(path)
-
-
-def test_a_match_needs_no_variables_in_the_cfg(make_env, tmp_path):
-    scenario = scenario_without_variables("dwango5_dm_continuous_weap.cfg", tmp_path)
-    results = []
-    for cfg in ("dwango5_dm_continuous_weap.cfg", scenario):
-        spec = dataclasses.replace(DOOM_SPECS["doom_deathmatch_bots"], scenario=cfg)
-        env = make_env("my_env", spec=spec, timelimit=0.1, num_bots=2)
-        first, _ = env.reset(seed=1)
-        results.append((first["measurements"].tolist(), *play(env, action=(1, 0, 0, 1, 0, 15))))
-    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("name", [name for name in DOOM_SPECS if name not in MATCHES])

@@ -9,10 +9,9 @@ import pytest
 import vizdoom
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.abilities import ChangesLevel
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.levels import find_levels
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
 from sample_factory.families.doom import game_configuration
 from sample_factory.families.doom.action_spaces import flat
 from sample_factory.families.doom.doom_family import DoomSpec, MatchSpec
@@ -66,7 +65,7 @@ def test_a_skill_that_changes_in_a_running_game_has_the_life_times_of_a_new_game
     easy, hard = (life_times(make_env(CORRIDOR, doom_skill=skill)) for skill in (1, 5))
     assert np.mean(easy) > 2 * np.mean(hard)
     env = make_env(CORRIDOR, "rgb_array", doom_skill=5)
-    assert life_times(env) == hard
+    assert isinstance(env, ChangesLevel) and life_times(env) == hard
     with caplog.at_level(logging.WARNING, "sample_factory"):
         assert env.change_level({"doom_skill": 1}) and life_times(env) == easy
         assert env.change_level({"doom_skill": None}) and life_times(env) == hard, "the skill of the .cfg"
@@ -240,25 +239,3 @@ def test_doom_levels_have_names_of_their_own_and_may_be_at_home(tmp_path, monkey
 def test_doom_levels_that_there_are_not_or_beside_levels_are_refused(item, levels, message):
     with pytest.raises(ConfigError, match=message):
         levels_of(item, levels=levels)
-
-
-def test_a_running_game_plays_the_skills_of_levels_in_turn_without_a_new_engine():
-    """A standing agent lives for about 300 tics with skill 1, and 50 with skill 5."""
-    cfg = cfg_of(CORRIDOR, levels=("doom_skill=1", "doom_skill=5"))
-    env = make_adapted_env(resolve_family(CORRIDOR), cfg, EnvConfig(0, 0, 0, 1))
-    rows = ObservationRows.allocate(env.kinds)
-    own, lengths, length = env.env, [], 0
-    try:
-        env.reset(3, rows)
-        while len(lengths) < 4:
-            result = env.step(np.zeros((1, 4), np.float32), rows)
-            length += 1
-            if result.end_infos:
-                lengths.append((result.end_infos[0]["episode_level"], length))
-                length = 0
-    finally:
-        env.close()
-    assert [level for level, _ in lengths] == ["doom_skill=1", "doom_skill=5"] * 2
-    easy, hard = (sum(length for _, length in lengths[first::2]) for first in (0, 1))
-    assert easy > 2 * hard, lengths
-    assert env.env is own
