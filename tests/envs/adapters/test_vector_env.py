@@ -388,7 +388,6 @@ def count_instructions(call):
         return trace
 
     former = sys.gettrace()
-    gc.collect()
     gc.disable()  # finalizers of objects that other tests have left would count, too
     sys.settrace(trace)
     try:

@@ -566,7 +566,6 @@ def num_python_calls(num_agents):
     vector = EnvVector([Batched(num_agents)], matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     events = []
-    gc.collect()
     gc.disable()  # finalizers of objects that other tests have left would count, too
     sys.setprofile(lambda frame, event, _: events.append(event))
     try:
