@@ -154,7 +154,7 @@ def contrastive_loss(right_logits: Tensor, wrong_logits: Tensor, usable: tuple[T
 
     Guessing gives 2 log 2; the loss is 0 if no comparison is usable.
     right_logits [S, K, B], wrong_logits [S, K, B, N]: log-odds that the observation is the one to recognise.
-    usable: from `usable_comparisons`.
+    usable: masks of the same shapes, bool, True where a comparison counts.
     """
     usable_right, usable_wrong = usable
     right = masked_mean(softplus(-right_logits), usable_right)

@@ -130,9 +130,8 @@ class PolicyWorker:
 
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
         """Runs one forward pass for all rows of the live policy, and one for the rows of each past self.
-
-        Drops requests from rollout workers that have died: restarted workers may already use their buffers.
-        """
+        Drops requests from rollout workers that have died, since the workers that replace them may already
+        use the same buffers."""
         current = self._buffers.incarnations
         requests = [request for request in requests if request.incarnation == current[request.worker_index]]
         for past_self in dict.fromkeys(request.past_self for request in requests):
