@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
 
 USUAL_START_SECONDS = 6  # for the announced durations
 PRINTED_WIDTH = 80  # characters
+FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
+STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 ROLES = {
     MAIN: "main process",
     **{component: processes for component, (_, processes) in PARTS.items()},
@@ -244,10 +246,6 @@ def figures(
         "bottleneck": describe_bottleneck(stages["training"].waits),
         "versions": dict(versions()),
     }
-
-
-FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
-STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 
 
 def describe_hardware() -> dict[str, Any]:

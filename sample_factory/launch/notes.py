@@ -7,7 +7,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.levels import FIXED
 from sample_factory.envs.wrappers.team_view import ADDED
 from sample_factory.exchange.run_plan import Note
-from sample_factory.models.encoder_choice import describe_costs, describe_encoders, describe_large_layers
+from sample_factory.models.encoder_choice import describe_costs, describe_encoders
 from sample_factory.models.network_registry import ACTOR_CRITIC, FOLLOW_PRESETS, named_parts
 from sample_factory.runtime.gpu import may_have_gpu
 from sample_factory.spaces.actions import action_layout
@@ -31,7 +31,7 @@ def note_levels(config: Config, info: EnvInfo) -> list[Note]:
 
 def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
     """Returns lines for the log: the encoder of each observation of each kind of agents, or the user's own
-    parts; and warnings of very large layers.
+    parts; and warnings of costly networks.
 
     Raises ConfigError if the encoder that was typed cannot encode the observations.
     """
@@ -61,7 +61,6 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
             notes.append(
                 Note(f"The critic has weights of its own ({_critic_flags(config)}); encoder of {critics}")
             )
-        warnings += describe_large_layers(config.model, spaces.observation)
         if config.resumed is None and not may_have_gpu(config.run.device):
             warnings += describe_costs(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]

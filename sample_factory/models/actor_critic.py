@@ -15,9 +15,9 @@ from sample_factory.models.action_distributions import (
     columns,
     mask_logits,
 )
+from sample_factory.models.custom_parts import NetworkSpace
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
-from sample_factory.spaces.network_space import NetworkSpace
 from sample_factory.spaces.observations import image_layout
 
 

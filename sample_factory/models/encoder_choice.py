@@ -49,8 +49,6 @@ MAX_TABLE_BYTES = 4 * 2**30
 MIN_SMALL_SIDE = 5  # pixels
 MAX_BOARD_SIDE = 20  # fields, of a board of many planes; images of that many channels are larger
 MAX_LISTED = 10  # numbers of choices in a line of the log
-LARGE_LAYER = 2**24  # weights
-NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 published, 2 to act with
 
 
 class EncoderChoice(NamedTuple):
@@ -186,28 +184,6 @@ def _convolutions(preset: str, image: ImageShape) -> Iterator[tuple[ImageShape, 
         num_inputs = image.channels * conv.kernel**2
         image = ImageShape(conv.channels, height, width)
         yield image, num_inputs
-
-
-def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:
-    """Returns warnings for the log, one for each observation so large that its first fully connected layer
-    has more than LARGE_LAYER weights."""
-    lines = []
-    for key, space in grouped_spaces(observation_space).items():
-        choice = choose_encoder(flags, key, space)
-        widths, flag = choice.widths, "--encoder_mlp_layers"
-        num_inputs = math.prod(space.shape)
-        if choice.image is not None:
-            widths, flag = conv_mlp_widths(flags), "--encoder_conv_mlp_layers"
-            num_inputs = math.prod(convolved(choice.preset, choice.image.size))
-        num_weights = num_inputs * widths[0] if widths and choice.preset != TABLE else 0
-        if num_weights > LARGE_LAYER:
-            lines.append(
-                f"observation {describe_space(key, space)}: its first fully connected layer has "
-                f"{num_inputs:,} inputs and {num_weights / 1e6:,.0f}M weights, so that SGD steps and "
-                f"checkpoints are slow, and the run needs about {NUM_COPIES * 4 * num_weights / 1e9:.1f} GB; "
-                f"use smaller observations, a smaller {flag}, or an encoder of your own (--encoder_custom)"
-            )
-    return lines
 
 
 def describe_costs(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:

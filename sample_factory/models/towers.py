@@ -14,17 +14,17 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import columns
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
-from sample_factory.models.custom_parts import make_custom_part, out_size
-from sample_factory.models.encoder_choice import LARGE_LAYER, encoded_spaces
+from sample_factory.models.custom_parts import NetworkSpace, make_custom_part, out_size
+from sample_factory.models.encoder_choice import encoded_spaces
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER, ENCODER, users_parts
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout, action_layout
-from sample_factory.spaces.network_space import NetworkSpace
 from sample_factory.spaces.observations import without_entries
 
 # Layers whose weights autocast rounds to its dtype.
 ROUNDED_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LARGE_LAYER = 2**24  # weights, see `initialize`
 # How the names of the critic's weights begin, with --critic_only_keys.
 OF_CRITIC = ("towers.1.", "critic_head.", "observation_normalizers.of_critic.")
 

@@ -75,14 +75,6 @@ def test_the_encoder_of_each_observation_is_logged():
     assert lines(config("--actor_critic_custom=a:D"), info(SPACE)) == ["Network: a:D"]
 
 
-def test_a_very_large_encoder_is_warned_of_unless_it_is_a_users_own():
-    wide = info(S.Dict(obs=S.Box(-1, 1, (200_000,))))
-    for own in ("--encoder_custom=a:B", "--actor_critic_custom=a:D"):
-        assert not lines(config("--encoder_mlp_layers", "512", own), wide, warnings=True)
-    (warning,) = lines(config("--encoder_mlp_layers", "512"), wide, warnings=True)
-    assert "102M weights" in warning
-
-
 def test_a_costly_default_for_pictures_is_warned_of_at_the_start_of_an_experiment():
     pictures = info(S.Dict(screen=S.Box(0, 255, (128, 128, 3), np.uint8)))
     by_size = config("--device=cpu", "--encoder_subtype=auto")

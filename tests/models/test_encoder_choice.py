@@ -10,7 +10,6 @@ from sample_factory.models.encoder_choice import (
     choose_encoder,
     describe_costs,
     describe_encoders,
-    describe_large_layers,
     mflop,
     smallest_side,
 )
@@ -102,19 +101,6 @@ def test_a_costly_network_that_nobody_named_is_described_with_cheaper_ones():
     assert not describe_costs(BY_SIZE, small)
     (line,) = describe_costs(BY_SIZE, S.Dict(obs=S.Box(0, 1, (19, 19, 17), np.uint8)))
     assert "--encoder_subtype" not in line and "--encoder_custom" in line
-
-
-def test_a_first_layer_with_very_many_weights_is_described_with_what_would_be_right():
-    space = S.Dict(
-        obs=S.Box(-1, 1, (999_990,)), speed=S.Box(-1, 1, (10,)), grid=GRID, place=Indices((10**6,))
-    )
-    [line] = describe_large_layers(ModelFlags(), space)
-    assert line.startswith("observation obs, speed float32 [1000000]: its first fully connected layer has")
-    assert "1,000,000 inputs and 512M weights" in line and "about 16.4 GB" in line
-    assert "a smaller --encoder_mlp_layers, or an encoder of your own (--encoder_custom)" in line
-    assert not describe_large_layers(ModelFlags(encoder_mlp_layers=(16,)), space)
-    [line] = describe_large_layers(ModelFlags(), S.Dict(obs=S.Box(0, 255, (512, 512, 3), np.uint8)))
-    assert "115,200 inputs and 59M weights" in line and "--encoder_conv_mlp_layers" in line
 
 
 def test_the_line_names_each_observation_and_its_network():

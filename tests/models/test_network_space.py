@@ -6,10 +6,10 @@ from torch import nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
+from sample_factory.models.custom_parts import NetworkSpace
 from sample_factory.models.network_checks import check_network
 from sample_factory.models.network_registry import register_actor_critic, register_encoder
 from sample_factory.models.towers import make_actor_critic
-from sample_factory.spaces.network_space import NetworkSpace
 
 HEIGHT, WIDTH = 6, 5
 SPACE = gym.spaces.Dict(
