@@ -35,20 +35,16 @@ def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "argv, words",
+    ("flag", "words"),
     [
-        ([], "--env"),
-        (["--env=dom_basic"], "dom_basic"),
-        ([*CARTPOLE, "--secnds=3"], "did you mean --seconds?"),
-        ([*CARTPOLE, "--seconds=0"], "--seconds=0.0"),
-        ([*CARTPOLE, "--seconds=nan"], "must be a number"),
-        ([*CARTPOLE, "--batch_size=33"], "--batch_size=33"),
-        ([*CARTPOLE, "--json=/no/where/all.json"], "--json=/no/where/all.json"),
-        ([*CARTPOLE, "--train_for_seconds=5"], "write --seconds=N"),
+        ("--seconds=0", "--seconds=0.0"),
+        ("--batch_size=33", "--batch_size=33"),
+        ("--json=/no/where/all.json", "--json=/no/where/all.json"),
+        ("--train_for_seconds=5", "write --seconds=N"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(refused_by, argv, words):
-    assert words in refused_by(command("benchmark"), *argv)
+def test_bad_input_is_one_line_and_exit_code_2(refused_by, flag, words):
+    assert words in refused_by(command("benchmark"), *CARTPOLE, flag)
 
 
 def test_advice_names_the_numbers_that_the_run_has_chosen(capsys, monkeypatch):

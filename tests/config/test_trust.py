@@ -70,8 +70,14 @@ def test_what_this_account_has_signed_is_recognized_until_it_is_changed():
     assert not is_signed({key: value for key, value in contents.items() if key != "signature"})
 
 
-def test_the_key_is_readable_by_its_account_only(monkeypatch, tmp_path):
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_key_is_readable_by_its_account_only_and_needs_no_hard_links(monkeypatch, tmp_path, has_links):
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
     contents = signed({"env": "a"})
     assert stat.S_IMODE(os.stat(key_file()).st_mode) == 0o600
     assert is_signed(contents) and is_signed(signed({"env": "b"}))
@@ -100,16 +106,6 @@ def test_without_a_folder_for_the_key_nothing_is_signed_and_that_is_logged(monke
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     assert signed({"env": ENV}) == {"env": ENV}
     assert "cfg.json is not signed" in caplog.text
-
-
-def test_the_key_needs_no_hard_links(monkeypatch, tmp_path):
-    def refuse(*_):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(os, "link", refuse)
-    assert is_signed(signed({"env": "a"}))
-    assert [path.name for path in key_file().parent.iterdir()] == ["signing_key"]
 
 
 def test_a_relative_folder_of_configuration_is_ignored(monkeypatch, tmp_path):
@@ -262,18 +258,16 @@ def test_places_of_another_machine_are_not_used_and_logged(foreign, caplog):
         assert parse().flat()["video_name"] == "replay.mp4"
 
 
-def test_flags_of_a_single_program_are_not_taken_from_a_foreign_folder(foreign):
-    foreign.write(json="x", csv="x", export_path="x.onnx", hf_repository="me/x", enjoy_script="x; touch y")
+def test_flags_of_a_single_program_and_of_wandb_are_not_taken_from_a_foreign_folder(foreign):
+    of_programs = {"export_path": "x.onnx", "hf_repository": "me/x", "enjoy_script": "x; touch y"}
+    of_wandb = {"wandb_user": "them", "wandb_project": "theirs", "wandb_unique_id": "theirs_1"}
+    foreign.write(json="x", csv="x", **of_programs, **of_wandb, older_flag=1)
+    config = parse("--with_wandb")
+    assert config.monitoring.wandb_user is None and config.monitoring.wandb_project == "sample_factory"
+    assert "wandb_unique_id" not in config.unknown and config.unknown["older_flag"] == 1
     config = parse(own=OWN_SECTIONS)
     for name, section in OWN_SECTIONS.items():
         assert config.extra[name] == section()
-
-
-def test_the_account_and_the_run_of_wandb_are_not_taken_from_a_foreign_folder(foreign):
-    foreign.write(wandb_user="them", wandb_project="theirs", wandb_unique_id="theirs_1", older_flag=1)
-    config = parse("--with_wandb")
-    assert config.monitoring.wandb_user is None and config.monitoring.wandb_project == "sample_factory"
-    assert config.unknown == {"older_flag": 1}
 
 
 def test_a_file_of_flags_is_foreign_in_the_folder_of_a_run_or_if_a_run_has_written_it(foreign, tmp_path):

@@ -133,24 +133,15 @@ def test_each_copy_of_a_vector_env_plays_its_share_of_the_episodes(saved_experim
     assert [line.split()[0] for line in summary] == ["10", "reward", "length"], "totals only"
 
 
-def test_lines_fit_80_columns(saved_experiment, registry, capsys):
-    registry("uneven", lambda full_env_name, cfg, env_config: UnevenAgents())
-    evaluate(saved_experiment("uneven"), "--max_num_episodes=20")
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
-
-
-def test_stops_after_the_wanted_env_frames(saved_experiment):
+def test_stops_after_the_wanted_env_frames_which_count_the_frameskip(saved_experiment):
     identity = saved_experiment(CARTPOLE)
     assert evaluate(identity, "--max_num_frames=25").env_frames == 25
     assert evaluate(identity, "--max_num_frames=25", "--vector_env_copies=4").env_frames == 28, (
         "7 of each copy"
     )
-
-
-def test_env_frames_count_the_frameskip(saved_experiment):
-    identity = saved_experiment(CARTPOLE, "--env_frameskip=2")
-    assert evaluate(identity, "--max_num_frames=10").env_frames in (10, 11)
-    assert 9 <= evaluate(identity, "--max_num_frames=9", "--render_action_repeat=3").env_frames < 9 + 3
+    skipping = [*identity, "--env_frameskip=2"]
+    assert evaluate(skipping, "--max_num_frames=10").env_frames in (10, 11)
+    assert 9 <= evaluate(skipping, "--max_num_frames=9", "--render_action_repeat=3").env_frames < 9 + 3
 
 
 def test_of_an_action_that_an_end_cuts_short_only_the_frames_that_were_played_count(saved_experiment):
@@ -290,13 +281,14 @@ def test_the_overlay_names_the_action_of_an_agent_that_has_fewer_numbers_than_ot
     assert [action for _, _, action in overlay._texts] == ["action 1", "action 1 2 3", "action 1"]
 
 
-def test_each_agent_has_its_own_episodes(saved_experiment, registry):
+def test_each_agent_has_its_own_episodes(saved_experiment, registry, capsys):
     registry("uneven", lambda full_env_name, cfg, env_config: UnevenAgents())
     result = evaluate(saved_experiment("uneven", "--use_rnn=True", "--hidden_size=8"), "--max_num_frames=12")
     lengths = {agent: [e.length for e in result.episodes if e.agent == agent] for agent in (0, 1)}
     assert lengths == {0: [2] * 6, 1: [2] * 4}, "steps in which it acted, as in training"
     assert {episode.true_objective for episode in result.episodes} == {10.0, 11.0}
     assert {episode.reward for episode in result.episodes} == {2.0, 3.0}
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_path, capsys):
@@ -322,15 +314,9 @@ def test_one_policy_plays_all_agents_if_only_one_is_named(choosing, registry, tm
     assert [episode.true_objective for episode in evaluate(identity).episodes] == [2.0, 2.0]
     result = evaluate(identity, "--policy_index=1")
     assert [episode.true_objective for episode in result.episodes] == [4.0, 4.0]
-
-
-def test_a_saved_policy_index_that_is_no_list_is_one_of_all(choosing, registry, tmp_path):
-    registry("cards", lambda full_env_name, cfg, env_config: Cards())
-    choosing("cards", 4, policy=1)
     file = tmp_path / "tiny" / "cfg.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "policy_index": 1}))
-    result = evaluate(["--experiment=tiny", f"--train_dir={tmp_path}"], "--max_num_episodes=2")
-    assert result.true_objective[:2] == (4.0, 0.0)
+    assert evaluate(identity).episodes == result.episodes, "saved as a number, not as a list"
 
 
 class Fading(gym.Env):

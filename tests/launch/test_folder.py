@@ -25,6 +25,10 @@ def config(tmp_path):
     return config
 
 
+def changed(config, **flags):
+    return replace(config, run=replace(config.run, **flags))
+
+
 def test_a_folder_that_cannot_be_deleted_is_an_error_and_is_not_kept_locked(config, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
@@ -57,7 +61,7 @@ def test_a_folder_that_the_user_has_deleted_needs_no_removal(config):
 
 
 def test_the_experiment_that_a_failed_restart_moved_aside_is_restored(config):
-    config = replace(config, run=replace(config.run, restart_behavior="restart"))
+    config = changed(config, restart_behavior="restart")
     made = prepare_folder(config)
     assert not (config.experiment_dir / "cfg.json").exists()
     made.leave(stays=False)
@@ -66,7 +70,7 @@ def test_the_experiment_that_a_failed_restart_moved_aside_is_restored(config):
 
 
 def test_an_experiment_that_existed_before_the_run_stays(config):
-    config = replace(config, run=replace(config.run, restart_behavior="resume"))
+    config = changed(config, restart_behavior="resume")
     for stays in (True, False):
         prepare_folder(config).leave(stays)
         assert (config.experiment_dir / "cfg.json").exists()
@@ -77,7 +81,7 @@ def test_files_that_a_killed_run_has_left_unfinished_are_deleted(config):
     folder.mkdir()
     for name in (".temp_checkpoint", "donation.pth", "evaluated.pth", "checkpoint_000000001_4.pth"):
         (folder / name).write_text("")
-    prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
+    prepare_folder(changed(config, restart_behavior="resume")).lock.release()
     assert [path.name for path in folder.iterdir()] == ["checkpoint_000000001_4.pth"]
 
 
@@ -92,8 +96,8 @@ def test_a_start_that_raises_leaves_the_folder_as_it_was_and_unlocked(
     def fail(*_):
         raise error
 
-    config = replace(config, run=replace(config.run, restart_behavior=behavior))
-    new = replace(config, run=replace(config.run, experiments_root="group", experiment="new"))
+    config = changed(config, restart_behavior=behavior)
+    new = changed(config, experiments_root="group", experiment="new")
     before = set(config.experiment_dir.parent.rglob("*"))
     with monkeypatch.context() as patch:
         patch.setattr(folder, function, fail)
@@ -109,7 +113,7 @@ def test_a_full_disk_at_the_start_is_one_line_and_leaves_nothing(config, monkeyp
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    new = replace(config, run=replace(config.run, restart_behavior=behavior, experiment="new"))
+    new = changed(config, restart_behavior=behavior, experiment="new")
     monkeypatch.setattr(os, "pwrite", fail)
     for _ in range(2):
         with pytest.raises(ConfigError, match="cannot write to the experiment folder .*: No space left"):
@@ -117,14 +121,14 @@ def test_a_full_disk_at_the_start_is_one_line_and_leaves_nothing(config, monkeyp
     assert list(config.experiment_dir.parent.iterdir()) == [config.experiment_dir]
 
 
-@pytest.mark.parametrize("behavior", ["restart", "overwrite"])
-def test_a_run_may_be_repeated_from_its_own_saved_flags(tmp_path, behavior):
+def test_a_run_may_be_repeated_from_its_own_saved_flags(tmp_path):
     place = ["--experiment=a", "--serial_mode=True", "--train_for_env_steps=200"]
     small = ["--batch_size=64", "--rollout=8", "--hidden_size=8"]
     train(tmp_path, *place, "--env=gym_CartPole-v1", *small)
     saved = tmp_path / "a" / "cfg.json"
-    train(tmp_path, *place, f"--cfg={saved}", f"--restart_behavior={behavior}")
-    assert json.loads(saved.read_text())["hidden_size"] == 8
+    for behavior in ("restart", "overwrite"):
+        train(tmp_path, *place, f"--cfg={saved}", f"--restart_behavior={behavior}")
+        assert json.loads(saved.read_text())["hidden_size"] == 8
 
 
 def test_a_run_with_the_saved_flags_of_one_that_was_overwritten_keeps_its_checkpoints(tmp_path):

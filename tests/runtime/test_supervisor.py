@@ -1,5 +1,6 @@
 """Tests of the supervisor and of the signals of the main process."""
 
+import contextlib
 import logging
 import os
 import re
@@ -54,6 +55,14 @@ def forked(name, factory, args=()):
     return Child(name, factory, args, ChildOptions(from_template=True))
 
 
+@contextlib.contextmanager
+def started(*arguments, **options):
+    """Yields a Supervisor that has started its children."""
+    with Supervisor(*arguments, **options) as supervisor:
+        supervisor.start_all()
+        yield supervisor
+
+
 def await_check(supervisor: Supervisor, restarts: bool = True) -> list[Child]:
     """Calls check() until it returns dead children; returns them."""
     dead = {}
@@ -68,8 +77,7 @@ def await_ready(supervisor: Supervisor) -> None:
 
 def test_all_children_become_ready_and_stop_in_their_stages():
     learner, workers = forked("learner", Idle), [forked(f"worker_{i}", Idle) for i in range(2)]
-    with Supervisor([learner, *workers]) as supervisor:
-        supervisor.start_all()
+    with started([learner, *workers]) as supervisor:
         await_ready(supervisor)
         assert supervisor.check() == {}
         for children in (workers, [learner]):
@@ -78,17 +86,15 @@ def test_all_children_become_ready_and_stop_in_their_stages():
 
 
 def test_the_first_failure_to_build_is_raised_while_others_are_still_not_ready():
-    with Supervisor([forked("good", Idle), forked("bad", FailsInFactory)]) as supervisor:
-        supervisor.start_all()
-        with pytest.raises(Failure, match="bad: LookupError: no such map"):
-            await_ready(supervisor)
+    raises = pytest.raises(Failure, match="bad: LookupError: no such map")
+    with started([forked("good", Idle), forked("bad", FailsInFactory)]) as supervisor, raises:
+        await_ready(supervisor)
     assert not any(child.is_alive for child in supervisor.children)
 
 
 def test_a_restartable_child_that_was_ready_is_replaced_while_others_are_still_starting():
     slow, worker = forked("slow", NeverReady), forked("worker", Idle)
-    with Supervisor([slow, worker], restartable=[slow, worker]) as supervisor:
-        supervisor.start_all()
+    with started([slow, worker], restartable=[slow, worker]) as supervisor:
         wait_ready(worker, 60)
         kill_9(worker.pid)
         assert await_check(supervisor, restarts=False) == [worker]
@@ -101,8 +107,7 @@ def test_a_restartable_child_that_was_ready_is_replaced_while_others_are_still_s
 
 def test_a_death_ends_the_run_unless_the_child_is_restartable():
     learner, worker = forked("learner", Idle), forked("worker", Idle)
-    with Supervisor([learner, worker], restartable=[worker]) as supervisor:
-        supervisor.start_all()
+    with started([learner, worker], restartable=[worker]) as supervisor:
         await_ready(supervisor)
         kill_9(worker.pid)
         assert await_check(supervisor) == [worker]
@@ -118,8 +123,7 @@ def test_a_death_ends_the_run_unless_the_child_is_restartable():
 
 def test_a_child_that_has_lost_another_one_is_not_named_before_it():
     first, other, worker = forked("first", LosesPeer), forked("other", Idle), forked("worker", Idle)
-    with Supervisor([first, other, worker], restartable=[worker]) as supervisor:
-        supervisor.start_all()
+    with started([first, other, worker], restartable=[worker]) as supervisor:
         assert eventually(lambda: first.failure is not None and other.ready and worker.ready)
         kill_9(worker.pid)
         threading.Timer(0.3, os.kill, [other.pid, signal.SIGKILL]).start()
@@ -129,42 +133,37 @@ def test_a_child_that_has_lost_another_one_is_not_named_before_it():
 
 def test_a_lost_connection_is_the_failure_if_no_other_child_has_failed(monkeypatch):
     monkeypatch.setattr(supervisor_module, "PEER_SECONDS", 0.1)
-    with Supervisor([forked("first", LosesPeer), forked("other", Idle)]) as supervisor:
-        supervisor.start_all()
-        with pytest.raises(Failure, match="^lost the connection to another child"):
-            await_check(supervisor)
+    raises = pytest.raises(Failure, match="^lost the connection to another child")
+    with started([forked("first", LosesPeer), forked("other", Idle)]) as supervisor, raises:
+        await_check(supervisor)
 
 
 def test_repeated_deaths_of_a_restartable_child_end_the_run():
     worker = forked("worker", ExitsWith, (4,))
-    with Supervisor([worker], restartable=[worker], limits=Limits(deaths=2)) as supervisor:
-        supervisor.start_all()
-        with pytest.raises(Failure, match="worker: died 3 times in a row, .* exit code 4"):
-            for _ in range(3):
-                supervisor.restart(*await_check(supervisor))
+    raises = pytest.raises(Failure, match="worker: died 3 times in a row, .* exit code 4")
+    with started([worker], restartable=[worker], limits=Limits(deaths=2)) as supervisor, raises:
+        for _ in range(3):
+            supervisor.restart(*await_check(supervisor))
 
 
 def test_a_child_that_was_useful_for_long_may_die_again():
     worker = forked("worker", GetsStuckLater)
     limits = Limits(deaths=1, useful_seconds=0.05, silent_seconds=1.5)
-    with Supervisor([worker], restartable=[worker], limits=limits) as supervisor:
-        supervisor.start_all()
+    with started([worker], restartable=[worker], limits=limits) as supervisor:
         for _ in range(2):
             supervisor.restart(*await_check(supervisor))
 
 
 def test_a_permanent_failure_ends_the_run_at_once():
     worker = forked("worker", FailsForGood)
-    with Supervisor([worker], restartable=[worker]) as supervisor:
-        supervisor.start_all()
-        with pytest.raises(Failure, match="^no such map, ever$"):
-            await_check(supervisor)
+    raises = pytest.raises(Failure, match="^no such map, ever$")
+    with started([worker], restartable=[worker]) as supervisor, raises:
+        await_check(supervisor)
 
 
 def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
     stuck, idle = Child("stuck", GetsStuck), Child("idle", Idle)
-    with Supervisor([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
-        supervisor.start_all()
+    with started([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         assert eventually(lambda: supervisor.is_ready)
         assert await_check(supervisor) == [stuck], "the other one never sends heartbeats, so it is not stuck"
         assert (
@@ -177,8 +176,7 @@ def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
 
 def test_a_stuck_child_that_is_not_restartable_ends_the_run():
     stuck = forked("stuck", GetsStuck)
-    with Supervisor([stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
-        supervisor.start_all()
+    with started([stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         assert eventually(lambda: supervisor.is_ready)
         with pytest.raises(Failure, match="stuck: was stuck: no sign of life for 0.6 s"):
             await_check(supervisor)
@@ -188,8 +186,7 @@ def test_time_in_which_the_run_was_suspended_is_no_silence(monkeypatch):
     monkeypatch.setattr(supervisor_module, "GAP_SECONDS", 0.5)
     children = [forked("stuck", GetsStuck), forked("slow", NeverReady)]
     limits = Limits(deaths=10**9, silent_seconds=0.8, start_seconds=0.8)
-    with Supervisor(children, children, limits) as supervisor:
-        supervisor.start_all()
+    with started(children, children, limits) as supervisor:
         assert supervisor.check() == {} and eventually(lambda: children[0].ready)
         assert eventually(lambda: children[0].silent_seconds > 0.01)
         supervisor.check()
@@ -201,8 +198,7 @@ def test_time_in_which_the_run_was_suspended_is_no_silence(monkeypatch):
 
 def test_a_successor_that_never_gets_ready_counts_as_dead_too():
     child = forked("slow", NeverReady)
-    with Supervisor([child], restartable=[child], limits=Limits(start_seconds=0.5)) as supervisor:
-        supervisor.start_all()
+    with started([child], restartable=[child], limits=Limits(start_seconds=0.5)) as supervisor:
         assert await_check(supervisor) == [child]
         assert child.failure.message == "not ready after 0.5 s"
 
@@ -211,8 +207,7 @@ def test_a_child_that_is_busy_is_waited_for_and_killed_without_stacks(capfd, cap
     monkeypatch.setattr(supervisor_module, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(log, "propagate", True)
     child = Child("stubborn", Stubborn)
-    with Supervisor([child]) as supervisor, caplog.at_level(logging.INFO, "sample_factory"):
-        supervisor.start_all()
+    with started([child]) as supervisor, caplog.at_level(logging.INFO, "sample_factory"):
         await_ready(supervisor)
         too_slow, _ = stop_all([child], grace_seconds=1, describe=lambda child: f"{child.name} (level 3)")
         assert too_slow == ["stubborn"] and not child.is_alive
@@ -224,8 +219,7 @@ def test_a_child_that_is_busy_is_waited_for_and_killed_without_stacks(capfd, cap
 
 def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_reported():
     idle, failing = forked("idle", Idle), forked("failing", FailsWhenStopped)
-    with Supervisor([idle, failing]) as supervisor:
-        supervisor.start_all()
+    with started([idle, failing]) as supervisor:
         await_ready(supervisor)
         failing.stop()
         assert failing.join(15)
@@ -235,8 +229,7 @@ def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_repor
 
 def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
     child = forked("slow", NeverReady)
-    with Supervisor([child]) as supervisor:
-        supervisor.start_all()
+    with started([child]):
         assert stop_all([child], grace_seconds=600) == ([], {})
         assert not child.is_alive
 
