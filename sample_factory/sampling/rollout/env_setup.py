@@ -11,7 +11,6 @@ from sample_factory.exchange.messages import Incident, NewShaping, NewTrainingIn
 from sample_factory.exchange.run_plan import EnvPlan
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
 from sample_factory.runtime.failures import Failure
-from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
@@ -77,18 +76,10 @@ class EnvSetup:
             int(self._rng.integers(limit)) if limit and not is_spread else 0 for is_spread in are_spread
         ]
         try:
-            num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
+            vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
         except BaseException:  # also a signal, where the process goes on
             vector.close()
             raise
-        if self._worker_index == split == 0 and num_taken < sum(random_steps) / 2:  # once, not in all workers
-            log.info(
-                "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
-                "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
-                num_taken,
-                sum(random_steps),
-                self._plan.max_random_seconds,
-            )
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:

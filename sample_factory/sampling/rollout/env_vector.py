@@ -102,16 +102,15 @@ class EnvVector:
         random_actions: Callable[[ObservationRows], np.ndarray],
         beat: Callable[[], None] = lambda: None,
         max_seconds: float = math.inf,
-    ) -> int:
+    ) -> None:
         """Resets env i with seeds[i], then takes random_steps[i] random steps in it, so that the episodes of
-        different envs end at different times. Returns the number of random steps taken, over all envs.
+        different envs end at different times.
 
         random_actions: maps the observations of an env's agents to actions, [agents_per_env, K] float32.
         beat: called before each reset and each random step, to signal that the process is alive.
         max_seconds: limit for all random steps; each env gets a share in proportion to its number of steps.
         """
         active = {}
-        taken = 0
         seconds_per_step = max_seconds / max(1, sum(random_steps))
         for i, env in enumerate(self.envs):
             rows = self.memory.rows(self._agents_of[i], step=0)
@@ -129,10 +128,8 @@ class EnvVector:
                 else:
                     self.log.add_random_step(i, result, active[i])
                 active[i] = env.active_after_reset if result is None else result.active
-                taken += 1
         self._set_active(active)
         self.values.after_reset()
-        return taken
 
     def checksum_of_starts(self) -> int:
         """Returns a checksum of the first observations of agents 0 and 1, to find workers with equal random

@@ -1,5 +1,4 @@
 import dataclasses
-import logging
 
 import gymnasium as gym
 import pytest
@@ -7,7 +6,6 @@ import pytest
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.runtime.failures import Failure
-from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import env_setup
 from sample_factory.sampling.rollout.env_setup import EnvSetup
@@ -35,18 +33,6 @@ def test_where_a_process_can_have_one_env_only_the_error_names_the_flags_with_wh
     message = r"instances \(test_env_setup.py:.* use --num_envs_per_worker=1 --worker_num_splits=1"
     with pytest.raises(Failure, match=message):
         make_setup(plan, *make_shared(config, CountingEnv())).make_vector(split=0)
-
-
-@pytest.mark.parametrize("max_seconds", [0.0, 10.0])
-def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds, caplog, monkeypatch):
-    monkeypatch.setattr(log, "propagate", True)
-    config = make_config(decorrelate_envs_on_one_worker=True)
-    buffers, channels = make_shared(config, CountingEnv())
-    plan = make_plan(config, CountingEnv()).sampling.envs._replace(max_random_seconds=max_seconds)
-    with caplog.at_level(logging.INFO, "sample_factory"):
-        make_setup(plan, buffers, channels).make_vector(split=0)
-    slow = [text for text in caplog.messages if "Envs are slow: they start with 0 random steps" in text]
-    assert len(slow) == (max_seconds == 0.0)
 
 
 def test_an_env_with_other_spaces_than_in_the_trial_is_refused():
