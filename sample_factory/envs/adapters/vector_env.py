@@ -181,7 +181,7 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
 
 def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
     """Returns the autoreset mode that a vector env declares, else the mode in the table of conventions.
-    Raises EnvContractError if neither says a mode."""
+    Raises EnvContractError if neither has a mode."""
     declared = None
     # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
     if env.metadata is not gym.vector.VectorEnv.metadata:

@@ -112,7 +112,7 @@ class LevelSwitch(EnvAround):
             self._go_to(self._draw())
 
     def _draw(self) -> int:
-        """Returns the index of the next level."""
+        """Returns the index of the next level: in turn, or drawn by the weights of the levels."""
         if self._in_turn:
             return (self._now + self._in_turn) % len(self._levels)
         weights = self._weights()

@@ -30,7 +30,7 @@ ADDED = re.compile(rf"{PREFIX}(_\d+)?/")
 
 
 class _Group(NamedTuple):
-    """Says which agents of one kind see which team mates of one kind, and what they see of them.
+    """Says which agents of one kind see which team mates of one kind, and what the agents see of their mates.
 
     agents: [n] int. mates: [n, m] int, in the order of the env; an agent with fewer than m mates sees zeros
         for the rest, where `exists`, [n, m] bool, is False.

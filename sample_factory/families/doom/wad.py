@@ -27,8 +27,8 @@ UDMF_TYPE = re.compile(r"\btype\s*=\s*(\d+)", re.IGNORECASE)
 class Starts(NamedTuple):
     """Counts the starting points of a map.
 
-    players: number for single-player and cooperative games. has_first: whether player 1 has a start.
-    deathmatch: number for deathmatches, in which any player can use any start.
+    players: starts for single-player and cooperative games. has_first: whether player 1 has a start.
+    deathmatch: starts for deathmatches; any player can use any of them.
     """
 
     players: int
