@@ -26,6 +26,7 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
+from tests.envs.adapters.countdown import Countdown
 from tests.envs.made import probe
 from tests.envs.parallel_envs import Scripted
 
@@ -145,18 +146,10 @@ def test_the_limit_of_an_episode_is_in_steps_of_the_policy(frameskip):
     assert max_episode_steps(FrameSkip(NeverCloses(), frameskip)) is None
 
 
-class NeverCloses(gym.Env):
-    observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
-    action_space = gym.spaces.Discrete(2)
-
+class NeverCloses(Countdown):
     def __init__(self):
         child_side.END_SECONDS = 1.0  # shorter than usual, in this process only
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        return np.zeros(2, np.float32), 0.0, False, False, {}
+        super().__init__()
 
     def close(self):
         time.sleep(10_000)
@@ -171,7 +164,7 @@ def test_an_env_whose_close_never_returns_is_probed_and_the_line_of_the_call_sho
     family = EnvFamily("never_closes", lambda name: NeverCloses(), None, {})
     cfg = make_config().namespace()
     assert probe_env_info(family, cfg).num_agents == 1
-    assert probe_own_spaces(family, cfg, policy_id=0).action == NeverCloses.action_space
+    assert probe_own_spaces(family, cfg, policy_id=0).action == Countdown().action_space
     assert len(caplog.messages) == 2
     assert all(
         "Ended by force" in line and "`close` of an env should return" in line for line in caplog.messages

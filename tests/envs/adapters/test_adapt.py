@@ -3,15 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
-from sample_factory.envs.adapters.adapt import adapt
-
-
-def test_an_object_that_is_no_env_is_refused():
-    with pytest.raises(TypeError, match="make_env returned int"):
-        adapt(7)
-
 
 def test_a_rollout_worker_of_another_env_does_not_load_pettingzoo():
     program = (
