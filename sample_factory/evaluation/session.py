@@ -84,8 +84,7 @@ class Session:
             self._run = ProcessRun(plan, resources)
 
     def make_envs(self) -> None:
-        """In serial mode: makes the envs and resets them before `play` is called, which otherwise does
-        both."""
+        """In serial mode: makes and resets the envs; if it is not called, `play` does so."""
         assert isinstance(self._run, SerialRun)
         self._run.make_envs()
 

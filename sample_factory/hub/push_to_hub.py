@@ -344,7 +344,8 @@ COMMAND = Command(
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Runs the command `push_to_hub`. Returns the exit code: 0 done, 1 if the Hub, an env or a process
-    failed, 2 for bad input."""
+    failed, 2 for bad input. argv: the arguments; None: the arguments of this process. env: a class or
+    function that makes the env, in place of --env."""
     return run_command(_run, argv, env)
 
 

@@ -120,8 +120,8 @@ class EpisodeStore:
 
 class GameWriter:
     """Writes a Minari data set of agents with equal spaces, from the episodes that EpisodeStores have
-    written. The data set can be loaded at any time: an episode is added as a whole, and counted afterwards.
-    `close` counts the last ones, and deletes an empty data set."""
+    written. The data set can be loaded at any time: an episode is added as a whole, and the count of episodes
+    in the metadata is updated later. `close` updates the count once more, and deletes an empty data set."""
 
     def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
         """Creates the folder of the data set. about: further metadata of the data set. Raises NotWritten if

@@ -113,9 +113,9 @@ class League:
         return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Returns Elo rating and win rates of a live policy for TensorBoard: tag -> value. The win rates are
-        over the past selves in use that the policy has played against; a user's matchmaking may never pair it
-        with some."""
+        """Returns Elo rating and win rates of a live policy for TensorBoard: tag -> value. Only past selves
+        that are in use and that the policy has played against count; a user's matchmaking may leave out
+        others."""
         used = [past_self for policy in range(self._num_policies) for past_self in self._in_use(policy)]
         records = [self._record(policy_id, past_self) for past_self in used]
         rates = [record.win_rate for record in records if record.matches]
