@@ -84,7 +84,7 @@ class Session:
             self._run = ProcessRun(plan, resources)
 
     def make_envs(self) -> None:
-        """In serial mode: makes and resets the envs; if it is not called, `play` does so."""
+        """In serial mode: makes and resets the envs, which `play` does only if they are not made yet."""
         assert isinstance(self._run, SerialRun)
         self._run.make_envs()
 
