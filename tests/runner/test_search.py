@@ -20,9 +20,7 @@ pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten time
 # Reaches a reward of 100 x, in five steps. Waits in the middle while there is a file `wait_<x>`.
 PROGRAM = """
 import json, pathlib, sys, time
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
+from sample_factory.monitoring.summaries import TensorboardWriter
 
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 with open("starts", "a") as file:
@@ -32,17 +30,12 @@ if x == 2:
     sys.exit("it has diverged")
 folder = pathlib.Path(flags["train_dir"], flags["experiment"])
 folder.mkdir(parents=True, exist_ok=True)
-(folder / ".summary" / "0").mkdir(parents=True, exist_ok=True)
-file = open(folder / ".summary" / "0" / f"events.out.tfevents.{time.time()}", "wb")
-records = RecordWriter(file)
-records.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+writer = TensorboardWriter(folder / ".summary" / "0")
 (folder / "new").write_text(json.dumps({"env": flags["env"], "cli_args": flags}))
 (folder / "new").rename(folder / "cfg.json")
 for frames in range(20, 101, 20):
-    values = {"0_aux/avg_reward": x * frames, "0_aux/env_frames": frames}
-    summary = Summary(value=[Summary.Value(tag=tag, simple_value=values[tag]) for tag in values])
-    records.write(Event(wall_time=time.time(), step=frames, summary=summary).SerializeToString())
-    file.flush()
+    writer.write({"0_aux/avg_reward": x * frames, "0_aux/env_frames": frames}, frames)
+    writer.flush()
     while frames == 60 and pathlib.Path("wait_" + flags["x"]).exists():
         time.sleep(0.02)
 """
