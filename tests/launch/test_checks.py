@@ -106,6 +106,7 @@ def players(*teams, are_copies=False):
 
 TWO_KINDS = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
 MASKED = info(S.Dict({**SPACE.spaces, "action_mask": S.Box(0, 1, (2,), np.uint8)}))
+STEERED = EnvInfo(AgentKinds.one(observation_layout(SPACE).space, S.Box(-1, 1, (2,)), 1), 1)
 MEETING = (players(0, 0, are_copies=True), players(0, 1), players(0, 0))
 # Flags, the envs with which they are refused, words of the message, and the envs with which they are not.
 CHECKED = [
@@ -115,6 +116,8 @@ CHECKED = [
     ("--shared_reward=0.5", (players(0), players(0, 1)), "alone", (players(0, 0),)),
     ("--num_policies=1", (EnvInfo(TWO_KINDS, 1),), "2 kinds use 2 or 4", (info(SPACE),)),
     ("--num_policies=3", (EnvInfo(TWO_KINDS, 1),), "2 kinds use 2 or 4", (info(SPACE),)),
+    ("--with_pbt=True --num_policies=2", (EnvInfo(TWO_KINDS, 1),), "copies weights", (info(SPACE),)),
+    ("--exploration_loss=symmetric_kl", (STEERED,), "discrete actions entropy", (info(SPACE),)),
     ("--normalize_input_keys grid place", (info(SPACE),), "place", ()),
     ("--normalize_input_keys pixels", (info(SPACE),), "pixels grid place table", ()),
     ("--normalize_input_keys grid table", (), "", (info(SPACE),)),

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import register_env
 from tests.system.hunters import EPISODE_STEPS, Hunters
 from tests.system.running import SMALL, newest_state, run, scalars, train
@@ -54,16 +53,3 @@ def test_kinds_of_agents_in_processes(tmp_path):
     ]
     assert normalized == [False, True], "only the driver has the observation obs"
     assert min(checkpoint(tmp_path, policy)["env_steps"] for policy in (0, 1)) >= 500
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--with_pbt=True"], "--with_pbt=True copies weights between policies"),
-        (["--exploration_loss=symmetric_kl"], "symmetric_kl needs discrete actions"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_refused(tmp_path, flags, message):
-    with pytest.raises(ConfigError, match=message) as error:
-        hunt(tmp_path, *flags)
-    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
