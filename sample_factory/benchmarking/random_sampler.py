@@ -39,7 +39,7 @@ class RandomSamplerFlags:
     )
     timeout_seconds: int = flag(600, "stop after this many seconds", at_least=1)
     sampler_worker_gpus: tuple[int, ...] = flag(
-        (), "indices of the GPUs that environments may use, in turn; all of them if left out"
+        (), "indices of the GPUs that environments may use, in turn; all of them if left out", at_least=0
     )
 
 

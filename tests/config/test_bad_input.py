@@ -26,30 +26,7 @@ from tests.system.running import SMALL
 ENV = "--env=gym_CartPole-v1"
 
 FLAGS = {field.name: (section, field, kind) for section, field, kind in flag_classes.flags()}
-ABOVE_ZERO = """
-num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
-learners_per_policy
-num_batches_to_accumulate rollout batch_size num_batches_per_iteration ppo_epochs hidden_size rnn_num_layers
-gtrxl_memory gtrxl_heads
-encoder_mlp_layers decoder_mlp_layers encoder_conv_mlp_layers learning_rate lr_adaptive_min lr_adaptive_max
-adam_eps ppo_clip_ratio ppo_clip_value reward_clip obs_scale policy_init_gain initial_stddev
-reset_timeout_seconds train_for_env_steps train_for_seconds save_every_sec keep_checkpoints stats_avg
-heartbeat_reporting_interval env_frameskip render_action_repeat vector_env_copies max_num_frames
-max_num_episodes
-"""
-AT_LEAST_ZERO = """
-seed inline_samplers gamma gae_lambda vtrace_rho vtrace_c fps actor_worker_gpus learner_main_loop_num_cores
-policy_index exploration_loss_coeff value_loss_coeff kl_loss_coeff max_grad_norm adam_beta1 adam_beta2
-forced_policy_lag
-save_best_after continuous_tanh_scale encoder_extra_fc_layers decorrelate_experience_max_seconds
-"""
-AT_LEAST_MINUS_ONE = "save_milestones_sec video_frames"
-BELOW_ITS_RANGE = [
-    *((name, value) for name in ABOVE_ZERO.split() for value in ("0", "-1")),
-    *((name, "-1") for name in AT_LEAST_ZERO.split()),
-    *((name, "-2") for name in AT_LEAST_MINUS_ONE.split()),
-    ("default_niceness", "-21"),
-]
+ANY_NUMBER = {"reward_scale", "obs_subtract_mean"}
 
 
 def parse(tmp_path, *argv, **kwargs):
@@ -89,12 +66,16 @@ def test_no_flag_accepts_nan_infinity_or_absurd_numbers(tmp_path, kind, value):
     assert name in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_every_number_has_its_range():
-    for name, value in BELOW_ITS_RANGE:
-        section, _, kind = FLAGS[name]
-        given = kind.scalar(value)
-        with pytest.raises(ConfigError, match=f"^--{name}={given}: must be"):
-            check_values(section(**{name: (given,) if kind.is_list else given}))
+def test_every_number_has_a_lower_bound_and_is_refused_beyond_its_bounds():
+    for name, (section, field, kind) in FLAGS.items():
+        if kind.scalar not in (int, float):
+            continue
+        bounds = field.metadata["bounds"]
+        assert {"at_least", "above"} & bounds.keys() or name in ANY_NUMBER, name
+        for check, bound in bounds.items():
+            beyond = kind.scalar(bound + {"at_least": -1, "above": 0, "at_most": 1}[check])
+            with pytest.raises(ConfigError, match=f"^--{name}={beyond}\\b"):
+                check_values(section(**{name: (beyond,) if kind.is_list else beyond}))
 
 
 VALUES = """
