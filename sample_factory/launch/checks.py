@@ -40,9 +40,16 @@ from sample_factory.spaces.observations import Indices, image_layout, is_image
 def check_names(config: Config) -> tuple[Any, Any]:
     """Returns the factories that --algo and --matchmaking name; "module:attribute" is returned as it is.
 
-    Raises ConfigError for a name that is not registered, including names of networks and their parts.
+    Raises ConfigError for a name that is not registered, including names of networks and their parts, and for
+    an encoder that does not read what --centralized_critic adds.
     """
     network_registry.check_names(config.model)
+    encoder = config.model.encoder_custom
+    if config.model.centralized_critic and encoder in network_registry.READ_ONLY_OWN_KEYS:
+        raise ConfigError(
+            f"--centralized_critic=True needs an encoder that reads every observation, and {encoder} reads "
+            "only those of its family; choose another --encoder_custom"
+        )
     return registered_algorithm(config.run.algo), registered_matchmaking(config.selfplay.matchmaking)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_training
-from sample_factory.config.flags import ConfigError
 from sample_factory.config.observation_defaults import critic_keys, follow_observation, privileged_keys
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
@@ -42,7 +41,6 @@ from sample_factory.mainloop.level_choice import DRAWN_ALIKE
 from sample_factory.mainloop.levels import LevelsObserver
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.encoder_choice import MIN_SMALL_SIDE
-from sample_factory.models.network_registry import READ_ONLY_OWN_KEYS
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
@@ -225,7 +223,7 @@ def with_centralized_critic(
     """Returns config, family and info of a run in which each agent also observes its team mates, for its
     critic only; the same ones without --centralized_critic.
 
-    Raises ConfigError if the env has no teams, or no state, or the encoder would not read the entries.
+    Raises ConfigError if the env has no teams, or no state.
     """
     # cfg.json also lists the keys that --centralized_critic added in that run: these are dropped. Keys that
     # were typed, or that the env has, stay; `check_critic_only_keys` refuses those that are misspelled.
@@ -233,12 +231,6 @@ def with_centralized_critic(
     named = named.union(*(kind.observation.spaces for kind in info.kinds.spaces))
     keys = tuple(key for key in config.model.critic_only_keys if key in named or not ADDED.match(key))
     if config.model.centralized_critic:
-        encoder = config.model.encoder_custom
-        if encoder in READ_ONLY_OWN_KEYS:
-            raise ConfigError(
-                f"--centralized_critic=True needs an encoder that reads every observation, and {encoder} "
-                "reads only those of its family; choose another --encoder_custom"
-            )
         sees = config.model.centralized_critic_sees
         view = (
             view_of_state(info.kinds, info.state_space)
