@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sample_factory.config.command import OF_EXPERIMENT, Command
+from sample_factory.config.command import Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
@@ -130,8 +130,8 @@ DUMMY_SAMPLER = Command(
     sections={"random_sampler": RandomSamplerFlags},
     # There is no inference to overlap with, so the envs form one split, and any number of them is allowed.
     defaults={"num_envs_per_worker": 1, "worker_num_splits": 1},
-    reads=OF_EXPERIMENT
-    | flags_of(EnvFlags)
+    reads=flags_of(EnvFlags)
+    | {"env", "cfg", "trust_code"}
     | {"seed", "num_workers", "num_envs_per_worker", "reset_timeout_seconds", "status_interval"}
     | {"set_workers_cpu_affinity", "force_envs_single_thread", "default_niceness", "figures_file"},
     instead={

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import OF_EXPERIMENT, Command
+from sample_factory.config.command import Command
 from sample_factory.config.flags import flag
 
 
@@ -31,7 +31,7 @@ PLAY_DOOM = Command(
     """,
     run="sample_factory.families.doom.human_player:play_doom",
     sections={"human_game": HumanGameFlags},
-    reads=OF_EXPERIMENT | {"seed", "env_frameskip"},
+    reads=frozenset(("env", "cfg", "trust_code", "seed", "env_frameskip")),
     instead={
         "num_agents": "one human plays, or joins a match with --join=HOST:PORT",
         "num_humans": "one human plays, or joins a match with --join=HOST:PORT",
