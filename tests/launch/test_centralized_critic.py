@@ -21,13 +21,13 @@ ADDED = ("others/others/position", "others/own", "others/present")  # by --centr
 
 @pytest.fixture
 def plan(tmp_path):
-    def plan(*flags):
-        """Returns the configuration and the EnvInfo of a run of two agents with flags, after its check."""
+    def plan(*flags, teams=(0, 0)):
+        """Returns the configuration and the EnvInfo of a run with flags, after its check."""
         register_env("crew", lambda: None)
         family = resolve_family("crew")
         config = parse_config(["--env=crew", f"--train_dir={tmp_path}", *flags], resolve_family)
-        kinds = AgentKinds.one(observation_layout(SPACE).space, gym.spaces.Discrete(2), 2)
-        config, _, info = with_centralized_critic(config, family, EnvInfo(kinds, 1, teams=(0, 0)))
+        kinds = AgentKinds.one(observation_layout(SPACE).space, gym.spaces.Discrete(2), len(teams))
+        config, _, info = with_centralized_critic(config, family, EnvInfo(kinds, 1, teams=teams))
         check_critic_only_keys(config, info.kinds)
         return config, info
 
@@ -49,6 +49,17 @@ def test_a_typed_key_that_the_env_has_not_is_refused_also_if_it_looks_like_a_tea
         plan("--critic_only_keys", "others/positon")
     config, _ = plan("--critic_only_keys", ADDED[0], "--centralized_critic=True")
     assert config.model.critic_only_keys == ADDED
+
+
+@pytest.mark.parametrize(
+    ("flag", "teams", "message"),
+    [("--gamma=0.9", (0,), "needs an env with agents"), ("--encoder_custom=map", (0, 0), "map")],
+)
+def test_an_env_of_one_agent_and_an_encoder_that_would_not_read_the_others_are_refused(
+    plan, flag, teams, message
+):
+    with pytest.raises(ConfigError, match=f"--centralized_critic=True.*{message}"):
+        plan("--centralized_critic=True", flag, teams=teams)
 
 
 def test_the_flags_of_another_run_do_not_keep_the_entries_of_its_view(plan, tmp_path):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.launch.shared_imports import shared_imports
@@ -62,14 +61,3 @@ def test_evaluations_during_a_training_go_without_the_others(tmp_path, of_evalua
     state = train(tmp_path, "a", "--env=crew", "--train_for_env_steps=600", *flags)
     (curves,) = read_policies(tmp_path / "a")[1]
     assert curves["eval/reward"].steps[-1] == state["env_steps"]
-
-
-def test_an_encoder_that_would_not_read_the_others_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="--centralized_critic=True.*map"):
-        train(tmp_path, "a", "--env=crew", "--encoder_custom=map")
-
-
-def test_an_env_of_one_agent_is_refused(tmp_path):
-    register_env("loner", lambda *args, **kwargs: CountingEnv())
-    with pytest.raises(ConfigError, match="--centralized_critic=True needs an env with agents"):
-        train(tmp_path, "a", "--env=loner")
