@@ -40,9 +40,10 @@ _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class Child:
-    """In the parent: a process that builds `factory(*args, context)` and calls its `run()`. Promises:
+    """In the parent: manages a process that builds an object by `factory(*args, context)` and calls the
+    object's `run()`. Promises:
 
-    1. The object is built in the child. `ready` tells when it is built, `failure` why it could not be.
+    1. The object is built in the child. `ready` tells whether it is built, `failure` why it could not be.
     2. `factory` is a callable, or a string "module:attribute" that the child imports. Classes and functions
        of the main script or of a notebook work: they are sent by value, and the script does not run again.
        SharedArrays and Queues among the args are shared.
@@ -50,11 +51,11 @@ class Child:
        process (even by kill -9) set `context.stopping`. A child whose parent has died ends within
        `grace_seconds`.
     4. However the child ends, whatever it has started (simulators) is killed, also in other sessions; see
-       kill_marked for the exceptions.
+       `kill_marked` for the exceptions.
     5. A child that ends without a request to stop has a `failure`, whatever its exit code, unless it is
-       one_shot. `failed_before_stop` tells whether it had failed when it was asked to stop.
+       one_shot. `failed_before_stop` tells whether the child had failed before it was asked to stop.
 
-    Call its methods from one thread of the parent only.
+    Call the methods from one thread of the parent only.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id. Only after the start."""
+        """Returns the process id. To be called after `start`."""
         assert self._process is not None
         return self._process.pid
 
@@ -111,13 +112,14 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while the process runs; minus the signal number if a signal ended it."""
+        """Returns the exit code of the process: None while the process runs, minus the signal number if a
+        signal ended it."""
         self._has_ended()
         return self._exit_code
 
     @property
     def ready(self) -> bool:
-        """Whether the child has built its object."""
+        """Whether the child has built its object, so that `run` has begun."""
         self._read_messages()
         return self._ready_at is not None
 
@@ -152,7 +154,7 @@ class Child:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the last heartbeat, or since the child was ready if that is later.
+        """Seconds since the child was last known to be at work: the later of its last heartbeat and `ready`.
         0 for a child that never sent a heartbeat, is not ready, has ended, or has been asked to stop."""
         self._read_messages()
         if self._last_beat is None or self._ready_at is None or self._stop_requested or not self.is_alive:
@@ -161,18 +163,21 @@ class Child:
 
     @property
     def useful_seconds(self) -> float:
-        """Seconds from ready to the last heartbeat, or to now without heartbeats; 0 if never ready."""
+        """Seconds for which the child was at work: from `ready` to the last heartbeat, or to now for a child
+        without heartbeats. 0 if the child was never ready."""
         return 0.0 if self._ready_at is None else (self._last_beat or time.monotonic()) - self._ready_at
 
     @property
     def starting_seconds(self) -> float:
-        """Seconds since the start or since the last heartbeat; 0 once the child is ready or has ended."""
+        """Seconds since the last heartbeat, or since the start if there was none; 0 once the child is ready
+        or has ended."""
         if not self.is_alive or self.ready:
             return 0.0
         return time.monotonic() - (self._last_beat or self._started_at)
 
     def excuse(self, seconds: float) -> None:
-        """Subtracts the duration of a suspension from `silent_seconds` and `starting_seconds`."""
+        """Subtracts the duration of a suspension of this process from `silent_seconds` and
+        `starting_seconds`, so that the child does not count as stuck."""
         self._read_messages()
         now = time.monotonic()
         self._started_at = min(now, self._started_at + seconds)
@@ -296,13 +301,13 @@ def run_in_child(
     timeout: float = 60.0,
     from_template: bool = False,
 ) -> Any:
-    """In the parent: builds `factory(*args, context)` in a process of its own, and returns the result of its
-    `run()`.
+    """In the parent: builds an object by `factory(*args, context)` in a new child process, and returns the
+    result of the object's `run()`.
 
-    from_template: see ChildOptions.
+    from_template: whether to fork the child from the template process, see ChildOptions.
 
-    Raises ConfigError if the child does; Failure if it fails otherwise, or if building and running take
-    more than `timeout` seconds. Closing `context.cleanup` may then take END_SECONDS more.
+    Raises ConfigError if the child raises one; Failure if the child fails otherwise, or if building and
+    running take more than `timeout` seconds.
     """
     child = Child(name, factory, args, ChildOptions(one_shot=True, from_template=from_template))
     child.start()
@@ -325,18 +330,22 @@ def call_in_child(
     timeout: float = 60.0,
     from_template: bool = False,
 ) -> Any:
-    """In the parent: calls `function(*args)` in a process of its own, and returns the result.
+    """In the parent: calls `function(*args)` in a new child process, and returns the result.
 
     For calls that must not happen in this process: loading an engine that cannot be unloaded, or code that
-    may crash. Raises as `run_in_child`.
+    may crash.
 
-    from_template: see ChildOptions; for calls that import torch.
+    from_template: whether to fork the child from the template process, see ChildOptions; for calls that
+        import torch.
+
+    Raises ConfigError if the function raises one; Failure if the child fails otherwise, or takes more than
+    `timeout` seconds.
     """
     return run_in_child(name, _Call, (function, args), timeout, from_template)
 
 
 class _Call:
-    """In the child: the object that `call_in_child` builds; `run` returns `function(*args)`."""
+    """In the child: the object that `call_in_child` builds. Its `run` returns `function(*args)`."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], context: ChildContext):
         self._function = function

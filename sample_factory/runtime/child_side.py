@@ -32,7 +32,7 @@ END_SECONDS = 4.0
 
 
 class Notice(enum.Enum):
-    """A message without content. The parent sends STOP, the child sends READY and BEAT."""
+    """Messages that carry no data. The parent sends STOP; the child sends READY and BEAT (a heartbeat)."""
 
     STOP = "set context.stopping"
     READY = "the object is built"
@@ -40,13 +40,14 @@ class Notice(enum.Enum):
 
 
 class Finished(NamedTuple):
-    """Child to parent: the `run` method of the child's object has returned `result`."""
+    """Message from child to parent: the `run` method of the child's object has returned `result`, here
+    pickled."""
 
     result: bytes  # cloudpickled
 
 
 class Warned(NamedTuple):
-    """Child to parent: a warning for the console."""
+    """Message from child to parent: a warning, which the parent shows on the console."""
 
     process_name: str  # of the child, or of a process that it has started
     text: str
@@ -59,8 +60,8 @@ _link: "_ParentLink | None" = None
 
 
 class StopFlag:
-    """Like threading.Event, but signal handlers may set it.
-    (Setting a threading.Event takes a lock. A signal handler that interrupts `Event.wait` would deadlock.)"""
+    """A flag like threading.Event that signal handlers may set.
+    (Setting a threading.Event takes a lock: a signal handler that interrupts `Event.wait` would deadlock.)"""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -87,7 +88,8 @@ class StopFlag:
 
 
 class ChildContext:
-    """In the child: tells the object when to stop, and sends heartbeats. Last argument of the factory.
+    """In the child: tells the child's object when to stop, and sends heartbeats. It is the last argument of
+    the factory that makes the object.
 
     name: the child's name.
     stopping: set when the parent asks the child to stop, when the parent dies, when the child receives
@@ -98,7 +100,7 @@ class ChildContext:
     """
 
     def __init__(self, name: str, send: Callable[[Message], None] = lambda message: None):
-        """send: function that sends a message to the parent; the default discards messages."""
+        """Makes a context that sends its messages by the function `send`; by default, messages are discarded."""
         self.name = name
         self.stopping = StopFlag()
         self.parent_alive = True
@@ -118,15 +120,18 @@ class ChildContext:
             self._send(Notice.BEAT)
 
     def keep_going(self) -> bool:
-        """Returns False once the child should stop. Suits the parameter `keep_waiting` of queues."""
+        """Returns True until the child should stop. Suits the parameter `keep_waiting` of queues."""
         return not self.stopping.is_set()
 
 
 def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: int) -> None:
-    """Builds the object, runs it, and sends the outcome to the parent. Does not return.
+    """In the child: builds the child's object, runs it, and sends the outcome to the parent. Ends the
+    process.
 
-    settings: see `launch`. payload: file with the pickled (factory, args); closed here. connection_fd: file
-    descriptor of the connection to the parent.
+    settings: the fields of ChildOptions, and "name", "mark", "path" and the arguments of `setup_logging`, as
+        `launch` writes them.
+    payload: file with the pickled (factory, args); closed here.
+    connection_fd: file descriptor of the connection to the parent.
     """
     global _link
     for fd in (payload.fileno(), connection_fd):
@@ -214,8 +219,8 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
 
 
 def _pass_niceness() -> None:
-    """Gives this process's session the nice value of the process; logs a warning if that is not permitted.
-    Runs in a thread, since it may take seconds."""
+    """Sets the nice value of this process's session to the nice value of the process; logs a warning if the
+    system does not permit it. Runs in a thread, since the change may take seconds."""
     try:
         cpu.pass_niceness_to_session()
     except OSError as error:
@@ -223,8 +228,8 @@ def _pass_niceness() -> None:
 
 
 def _watch_parent(settings: Mapping[str, Any], context: ChildContext, link: "_ParentLink") -> None:
-    """Runs in a thread: sets `context.stopping` when the parent asks to stop or dies. `grace_seconds` after a
-    death, kills this process and what it has started."""
+    """Runs in a thread: sets `context.stopping` when the parent asks to stop or dies. `grace_seconds` after
+    the parent's death, kills this process and all processes that it has started."""
     try:
         while True:
             link.connection.recv()  # always Notice.STOP
@@ -254,10 +259,13 @@ def _kill_own_group(mark: str) -> None:
 
 
 class _ParentLink:
-    """The connection to the parent. Several threads send; one receives."""
+    """In the child: the connection to the parent. Several threads send messages; one thread receives them."""
 
     def __init__(self, connection: "Connection[Any, Any]", name: str):
-        """name: name of this child, for failures that it sends."""
+        """Wraps a connection to the parent.
+
+        name: name of this child, which the failures that it sends contain.
+        """
         self.connection = connection
         self.name = name
         self._lock = threading.Lock()

@@ -36,10 +36,12 @@ class Clock:
 
 
 class Every:
-    """A timer: `if every():` is true at most once per `seconds`; never if `seconds` <= 0."""
+    """A timer: a call returns True at most once per `seconds`, for `if every():`; always False if `seconds`
+    <= 0."""
 
     def __init__(self, seconds: float, at_first: bool = False, now: Now = time.monotonic):
-        """at_first: whether the first call returns True."""
+        """Starts the timer. `at_first`: whether the first call returns True, rather than the first after
+        `seconds`."""
         self._seconds = seconds
         self._now = now
         self._next = -math.inf if at_first else now() + seconds
@@ -56,12 +58,16 @@ class RateWindow:
     """Computes events per second, e.g. over the last 10 and over the last 60 s, from a growing total."""
 
     def __init__(self, windows: Sequence[float] = (10, 60, 300)):
-        """windows: how many of the last seconds each rate covers."""
+        """Makes a counter without samples. `windows`: lengths in seconds; each rate covers the last so many
+        seconds."""
         self._windows = tuple(windows)
         self._samples: collections.deque[tuple[float, float]] = collections.deque()
 
     def add(self, now: float, total: float) -> None:
-        """Adds a sample. now: seconds, any origin, never decreasing. total: all events so far."""
+        """Adds a sample of the growing total.
+
+        now: time of the sample in seconds, from any origin; must never decrease. total: all events so far.
+        """
         self._samples.append((now, total))
         # One sample older than the longest window stays, so that the window is covered to its start.
         while len(self._samples) > 2 and self._samples[1][0] <= now - max(self._windows):

@@ -20,7 +20,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 
 def available_cores() -> list[int]:
-    """Returns the cores that this process may use, sorted. A batch system may allow only some of them."""
+    """Returns the sorted indices of the cores that this process may use. A batch system may allow only some
+    of the machine's cores."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -38,7 +39,8 @@ def cpu_limit(file: str = "/sys/fs/cgroup/cpu.max") -> float:
 
 
 def num_usable_cores() -> int:
-    """Returns the number of `available_cores`, or the container's CPU limit, rounded up, if it is smaller."""
+    """Returns the number of cores that this process can keep busy: the smaller of the number of
+    `available_cores` and the container's CPU limit, rounded up."""
     return max(1, math.ceil(min(len(available_cores()), cpu_limit())))
 
 

@@ -140,10 +140,10 @@ def collected(failures: list[Failure]) -> Iterator[None]:
 
 
 def exceeded_limit(error: BaseException) -> str:
-    """Returns advice if a limit of this process caused the exception: of the address space, of open files, or
-    of threads (`ulimit`). Returns "" otherwise.
+    """Returns advice if the exception comes from a limit of this process (`ulimit`): on its address space,
+    its open files or its threads. Returns "" otherwise.
 
-    Recognises also the ImportError for a library that does not fit into memory.
+    Also recognises an ImportError for a library that does not fit into memory.
     """
     for cause in (error, *_causes(error)):
         message = _message(cause)
@@ -219,8 +219,9 @@ def _raised_in(error: BaseException) -> list[traceback.FrameSummary]:
 def _user_frames(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Returns the frames of user code that this package has called, the innermost last.
 
-    Leaves out frames of this package, of LIBRARIES and of the standard library. If nothing is left, returns
-    the frames of LIBRARIES, or an empty list if this package has raised the exception.
+    Leaves out frames of this package, of the standard library, and of libraries such as torch and numpy. If
+    no frame remains, returns the frames of libraries; or an empty list if this package has raised the
+    exception.
     """
     first = next((i for i, frame in enumerate(stack) if frame.filename.startswith(f"{PACKAGE}/")), 0)
     frames = [frame for frame in stack[first:] if not _is_internal(frame.filename)]

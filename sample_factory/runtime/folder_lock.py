@@ -14,7 +14,7 @@ NAME = ".lock"
 
 
 class FolderInUse(Exception):
-    """Raised if another run uses the folder; the message names its process."""
+    """Raised if another run uses a folder; the message names the process that holds the folder."""
 
 
 class FolderLock:
@@ -65,5 +65,6 @@ class FolderLock:
         return reduction.DupFd(self._fd)
 
     def __setstate__(self, passed_fd: Any) -> None:
-        """In the child: shares the parent's lock."""
+        """In the child: unpickles the lock, which parent and child then hold together. `passed_fd`:
+        descriptor of the locked file."""
         self._fd = passed_fd.detach()

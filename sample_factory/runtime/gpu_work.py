@@ -37,7 +37,7 @@ class Uploads:
         """Copies arrays to the device and waits for the copies; returns tensors for the default stream.
 
         On a CPU the tensors share the memory of the arrays. Large arrays should come from `host_array`:
-        copies of other memory do not overlap with other work.
+        copies of arrays that are not pinned do not overlap with other work.
         """
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._stream is None:

@@ -32,7 +32,7 @@ Factory = Callable[..., Any] | str  # a string: "module:attribute"
 
 
 class ChildOptions(NamedTuple):
-    """How a child runs.
+    """Options of a child process.
 
     cores: CPU cores that the child and everything it starts may use; None: the parent's cores.
     niceness: added to the parent's nice value.
@@ -43,8 +43,8 @@ class ChildOptions(NamedTuple):
         such as simulators. Several such pairs in one session kept the programs of other sessions from the
         cores for 17 s (Linux 6.18).
     exit_hint: likely cause of an exit without an exception, e.g. that a library exits; added to the message.
-    from_template: fork the child from the template process if there is one, see template.py. `environment`
-        is then set after the template's modules are imported.
+    from_template: fork the child from the template process if there is one, see template.py. `environment` is
+        then set after the template's modules are imported.
     """
 
     cores: frozenset[int] | None = None
@@ -80,11 +80,12 @@ def launch(
     options: ChildOptions,
     connection: int,
 ) -> Process:
-    """Starts a process that will build `factory(*args, context)`.
+    """In the parent: starts a process that will build `factory(*args, context)`.
 
-    Returns without waiting for the process. The first fork from a template waits for its imports.
+    Returns without waiting for the process. The first fork from a template waits until the template has
+    imported its modules.
 
-    mark: for the process and whatever it will start, see `kill_marked`.
+    mark: value of an environment variable that the process and all it will start inherit, see `kill_marked`.
     connection: file descriptor of the child's end of the connection. The caller closes it afterwards.
     """
     environment = {**os.environ, **options.environment, VARIABLE: mark}

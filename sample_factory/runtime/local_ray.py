@@ -24,14 +24,18 @@ ANSWER_SECONDS = 5.0
 
 
 class Cluster(NamedTuple):
-    """The address of a Ray cluster. source: the flag or variable with it, e.g. "--ray_address=auto"."""
+    """The address of a Ray cluster. `source`: the flag or variable that holds the address, e.g.
+    "--ray_address=auto"."""
 
     address: str
     source: str
 
     def check(self) -> None:
-        """Waits up to CONNECT_SECONDS for a connection to "host:port"; raises CommandFailed if there is none.
-        Ray itself would try for minutes. An address without a port, such as "auto", is not checked."""
+        """Checks within CONNECT_SECONDS that the cluster accepts connections, where Ray itself would try for
+        minutes. An address without a port, such as "auto", is not checked.
+
+        Raises CommandFailed if no connection can be made.
+        """
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not (host and port.isdecimal()) or "/" in host:
             return  # "auto", or an address that Ray rejects at once
@@ -72,8 +76,8 @@ def find_cluster(ray_address: str | None) -> Cluster | None:
 
 @contextlib.contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """Returns a block after which SIGTERM has its previous handler: ray.init installs one that exits. For the
-    main thread."""
+    """Returns a block that restores the handler of SIGTERM at its end, since ray.init installs a handler that
+    exits. To be called in the main thread."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield

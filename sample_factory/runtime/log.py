@@ -154,7 +154,7 @@ def details(text: str) -> Mapping[str, Sequence[str]]:
 
 
 def log_python_warnings() -> None:
-    """In a child: logs the warnings of the module `warnings` instead of printing them."""
+    """In a child: redirects the warnings of Python's module `warnings` to the log, in place of stderr."""
 
     def show(
         message: Warning | str,

@@ -8,10 +8,10 @@ numbers: dict[int, int] = {}
 
 
 class PassedFds:
-    """Collects the file descriptors that are pickled with a child's arguments.
+    """Collects in `fds` the file descriptors that are pickled with a child's arguments.
 
-    During the pickling it takes the place of multiprocessing's process object, which `reduction.DupFd` looks
-    up in this thread.
+    While the arguments are pickled, this object takes the place of multiprocessing's object for a process
+    that is being started, whose methods `reduction.DupFd` calls.
     """
 
     def __init__(self) -> None:
@@ -27,13 +27,16 @@ class PassedFds:
 
 class PassedFd(NamedTuple):
     """A file descriptor that the parent passes to a child.
-    fd: its number in the parent. The child has it under the same number, unless `numbers` has another one."""
+
+    fd: number of the descriptor in the parent. The child uses the same number, unless a template has forked
+        the child: then the module's dict `numbers` maps it to the number in the child.
+    """
 
     fd: int
 
     def detach(self) -> int:
-        """In the child: returns the number of the descriptor here, and makes it non-inheritable: a simulator
-        that inherits it would keep the file or socket open for as long as it lives."""
+        """In the child: returns the number of the descriptor in this process, and makes the descriptor
+        non-inheritable: a simulator that inherited it would keep the file or socket open."""
         fd = numbers.get(self.fd, self.fd)
         os.set_inheritable(fd, False)
         return fd

@@ -75,24 +75,26 @@ def kill_group(pid: int) -> None:
 
 
 def new_mark() -> str:
-    """Returns a unique mark: the value of VARIABLE for one child and all that it starts."""
+    """Returns a unique text for one child: an environment variable with this value marks all processes that
+    the child starts, see `kill_marked`."""
     return uuid.uuid4().hex
 
 
 def unmarked_environment() -> dict[str, str]:
-    """Returns this process's environment without a mark, for a program that is to outlive the process."""
+    """Returns this process's environment without the variable by which `kill_marked` finds processes, for a
+    program that is to outlive this process."""
     return {name: value for name, value in os.environ.items() if name != VARIABLE}
 
 
 def kill_marked(*marks: str) -> None:
     """Kills all processes with one of these marks, except this process.
 
-    All that a child starts inherits the mark in its environment, and keeps it when it leaves the child's
-    process group and session, or when its parent dies, so that nothing else leads to it any more.
+    A mark is the value of the environment variable VARIABLE. All processes that a child starts inherit it,
+    and keep it when they leave the child's process group and session, or when their parent dies.
 
     Takes about 0.1 ms per process of the machine. Does not find processes of other users, processes started
     with an environment without VARIABLE, and forks of a child that is itself forked from the template: these
-    are killed with its process group.
+    forks are killed with the child's process group.
     """
     killed: set[psutil.Process] = set()
     give_up = time.monotonic() + CERTAIN_SECONDS
@@ -108,8 +110,8 @@ def kill_marked(*marks: str) -> None:
 
 
 def _find(marks: tuple[str, ...]) -> tuple[set[psutil.Process], bool]:
-    """Returns the processes with one of these marks, except this one, and whether the set is certainly
-    complete: processes that start or end during the search may be missing."""
+    """Returns (the processes with one of these marks except this process, whether the set is certainly
+    complete). Processes that start or end during the search may be missing."""
     marked = set()
     is_certain = True
     for process in psutil.process_iter():

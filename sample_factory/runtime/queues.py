@@ -29,10 +29,10 @@ class Queue(Protocol):
 
     1. Each message is delivered exactly once, whole, to one reader; none is dropped. A full queue makes the
        writer wait.
-    2. A reader or writer that dies, even by kill -9 in the middle of a call, never blocks the others.
+    2. A reader or writer that dies, even by kill -9 in the middle of a call, never blocks other processes.
        (FasterFifoQueue does not keep this promise.)
     3. Nothing is left on the machine once the last process that holds the queue has ended.
-    4. It can be pickled only while a child is being started; otherwise pickling raises RuntimeError.
+    4. A queue can be pickled only while a child is being started; otherwise pickling raises RuntimeError.
 
     README.md in this folder compares the transports.
     """
@@ -125,7 +125,8 @@ class SocketQueue:
             end.close()  # otherwise Python warns
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """See Queue.put. Raises MessageTooLarge also for a message that is larger than max_bytes."""
+        """Sends a message as `Queue.put` does. Raises MessageTooLarge for a pickled message of more than
+        max_bytes or MAX_MESSAGE_BYTES."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         if len(data) > MAX_MESSAGE_BYTES:
             raise MessageTooLarge(len(data), MAX_MESSAGE_BYTES)
@@ -149,7 +150,8 @@ class SocketQueue:
         return True
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """See Queue.get_many. Waits whole milliseconds, rounded up."""
+        """Removes and returns the oldest messages as `Queue.get_many` does; waits whole milliseconds, rounded
+        up."""
         deadline = time.monotonic() + timeout
         messages = self._receive(max_messages)
         while not messages:
@@ -174,12 +176,13 @@ class SocketQueue:
         return [reduction.DupFd(end.fileno()) for end in (self._writer, self._reader)]
 
     def __setstate__(self, passed_fds: Any) -> None:
-        """In the child: opens the parent's queue."""
+        """In the child: opens the parent's queue. `passed_fds`: the descriptors of the two sockets."""
         self._open(*(socket.socket(fileno=passed_fd.detach()) for passed_fd in passed_fds))
 
 
 def _wait_for(end: socket.socket, event: int, seconds: float) -> None:
-    """Waits at most `seconds` until a socket is ready. event: of select.poll, e.g. POLLIN."""
+    """Waits at most `seconds` until a socket is ready. `event`: what to wait for, select.POLLIN or
+    select.POLLOUT."""
     # Threads must not share a poll object; creating one takes less than a microsecond.
     poller = select.poll()
     poller.register(end, event)
@@ -208,7 +211,8 @@ class FasterFifoQueue:
         self._max_message_bytes = min(MAX_MESSAGE_BYTES, fifo.max_size_bytes - LENGTH_BYTES)
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """See Queue.put. Raises MessageTooLarge also for a message that is larger than max_bytes."""
+        """Sends a message as `Queue.put` does. Raises MessageTooLarge for a pickled message of more than
+        max_bytes or MAX_MESSAGE_BYTES."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         if len(data) > self._max_message_bytes:
             raise MessageTooLarge(len(data), self._max_message_bytes)
@@ -223,7 +227,7 @@ class FasterFifoQueue:
             timeout = POLL_SECONDS
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """See Queue.get_many."""
+        """Removes and returns the oldest messages as `Queue.get_many` does."""
         if self._fifo.message_buffer.val is None:  # each thread has its own
             # Large enough for all messages: faster-fifo returns only as many as fit.
             self._fifo.reallocate_msg_buffer(self._fifo.max_size_bytes)
@@ -246,5 +250,5 @@ class FasterFifoQueue:
         return bytes(reduction.ForkingPickler.dumps(self._fifo))
 
     def __setstate__(self, pickled: bytes) -> None:
-        """In the child: maps the parent's queue."""
+        """In the child: maps the shared memory of the parent's queue."""
         self._open(pickle.loads(pickled))

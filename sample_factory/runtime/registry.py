@@ -25,16 +25,19 @@ def import_attribute(path: str) -> Any:
 
 
 def resolve(part: Any) -> Any:
-    """Returns the attribute that a "module:attribute" string names; returns anything else unchanged.
-    Raises what `import_attribute` raises."""
+    """Imports and returns the attribute that a "module:attribute" string names; returns anything else
+    unchanged.
+    Raises WrongPath or ImportError if the string names no attribute, and whatever else the import raises."""
     return import_attribute(part) if isinstance(part, str) else part
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
-    """Returns "; did you mean X?" with the nearest known word after the prefix, or "" if none is near.
+    """Returns "; did you mean X?" with the known word that is nearest to `word`, or "" if none is near.
 
-    Ignores upper and lower case. cutoff: similarity, 0..1, that a suggestion must have at least. prefix: put
-    before the suggestion, e.g. "--".
+    Ignores upper and lower case.
+
+    cutoff: similarity, 0..1, that a suggestion must have at least.
+    prefix: text put before the suggested word, e.g. "--".
     """
     by_lower = {other.lower(): other for other in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
@@ -46,8 +49,11 @@ class Registry:
     the registry does not import."""
 
     def __init__(self, flag: str, built_in: Mapping[str, Any], advice: str = ""):
-        """flag: name of the flag that selects a factory. built_in: name -> factory. advice: what to do about
-        an unknown name, besides using "module:attribute". Flag and advice appear in error messages."""
+        """Makes a registry with the built-in factories, a dict of name -> factory.
+
+        flag: name of the flag that selects a factory, for error messages.
+        advice: for error messages: what to do about an unknown name, besides using "module:attribute".
+        """
         self._flag = flag
         self._advice = advice
         self._factories = dict(built_in)

@@ -50,7 +50,8 @@ def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666)
 
 
 def open_file(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> Any:
-    """Opens a file as `open` does, with the checks of `open_descriptor`."""
+    """Opens a file as `open` does. Raises OSError for a named pipe, a device or a socket, and for a link if
+    the file is to be written."""
     return open(path, mode, opener=open_descriptor, **options)
 
 

@@ -60,18 +60,19 @@ def _memfd_create() -> int:
 
 
 class SharedArrays:
-    """Named arrays in one block of shared memory. Promises:
+    """Named arrays in one block of memory that processes share. Promises:
 
     1. All processes that hold the object share the same bytes; nothing is ever copied.
     2. New arrays are all zeros and start at a multiple of 64 bytes.
     3. The memory has no name in any file system. It is released when the last process that maps it has ended,
        in whatever way. Programs that these processes start do not inherit it.
-    4. It can be pickled only while a child is being started; otherwise pickling raises RuntimeError.
+    4. The object can be pickled only while a child is being started; otherwise pickling raises RuntimeError.
     5. In a process, the memory is released when the object and all views of its arrays are deleted.
     """
 
     def __init__(self, specs: Mapping[str, ArraySpec]):
-        """In the parent: allocates the memory."""
+        """In the parent: allocates zeroed memory for all arrays. `specs`: name -> shape and dtype of the
+        array."""
         self._open(dict(specs), anonymous_file(layout(specs)[1]))
 
     def _open(self, specs: dict[str, ArraySpec], fd: int) -> None:
@@ -100,8 +101,11 @@ class SharedArrays:
 
 
 def layout(arrays: Mapping[str, Any]) -> tuple[dict[str, int], int]:
-    """Returns (offset of each array, size of a block for all of them) in bytes; offsets are aligned.
-    arrays: name -> an array or ArraySpec; only `nbytes` is read."""
+    """Computes where arrays lie in one block. Returns (name -> offset of the array, size of the block), both
+    in bytes; offsets are aligned.
+
+    arrays: name -> an array or ArraySpec; only `nbytes` is read.
+    """
     offsets: dict[str, int] = {}
     end = 0
     for name, array in arrays.items():

@@ -9,7 +9,12 @@ import sys
 
 
 def main(payload_fd: int, connection_fd: int) -> None:
-    """Applies the settings that must be in effect before anything large is imported, then runs the child."""
+    """In a new child process: applies the settings that must be in effect before large modules are imported
+    (path, cores, niceness), then runs the child.
+
+    payload_fd: descriptor of the file with the settings, the factory and its arguments. connection_fd: of the
+        connection to the parent.
+    """
     payload = os.fdopen(payload_fd, "rb")
     payload.seek(0)
     settings = pickle.load(payload)

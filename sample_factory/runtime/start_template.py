@@ -94,8 +94,11 @@ def _fork(own_session: bool) -> int:
 
 
 def _become_child(settings: Mapping[str, Any], passed: Mapping[int, int]) -> None:
-    """Makes this process look like one that was started by `launch` with these settings.
-    passed: number of each passed file descriptor in the parent -> its number here."""
+    """In a forked process: gives this process the environment and file descriptors of a child with these
+    settings.
+
+    passed: number of each passed file descriptor in the parent -> its number in this process.
+    """
     from sample_factory.runtime import passed_fds
 
     passed_fds.numbers.update(passed)

@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log name
 
 
 class Limits(NamedTuple):
-    """When a child counts as failed.
+    """Limits beyond which a child counts as stuck, or its deaths end the run.
 
     deaths: more consecutive deaths of one restartable child than this end the run.
     useful_seconds: the count of deaths starts anew for a child that was at work for longer than this.
@@ -40,7 +40,7 @@ class Limits(NamedTuple):
     silent_seconds: float = math.inf
 
     def why_stuck(self, child: Child) -> str:
-        """Returns why a child counts as stuck, for a message; empty if it does not."""
+        """Returns the reason why a child counts as stuck, for a message; "" if the child is not stuck."""
         if child.silent_seconds > self.silent_seconds:
             limit = f"{self.silent_seconds:g} s (--heartbeat_reporting_interval)"
             return f"was stuck: no sign of life for {limit}"
@@ -57,10 +57,10 @@ class Suspensions:
         self._checked_at: float | None = None
 
     def check(self) -> float:
-        """Returns the seconds since the last call if they mean a suspension; otherwise 0.
+        """Returns the seconds since the last call if this process was suspended meanwhile; otherwise 0.
 
-        Must be called in every turn of the main loop. Limit: GAP_SECONDS, or half of `silent_seconds` if that
-        is less.
+        Must be called in every turn of the main loop. A gap counts as a suspension if it is longer than
+        GAP_SECONDS, or than half of `silent_seconds` if that is less.
         """
         now = time.monotonic()
         gap = 0.0 if self._checked_at is None else now - self._checked_at
@@ -69,7 +69,7 @@ class Suspensions:
 
 
 class Supervisor:
-    """In the parent: all children of the run. Promises:
+    """In the parent: starts and watches all children of the run. Promises:
 
     1. `check` returns the restartable children that have died, and raises the failure of any other child. A
        child that dies too often, or would fail again in the same way, is no longer restartable. A child that
@@ -83,7 +83,10 @@ class Supervisor:
         restartable: Iterable[Child] = (),
         limits: Limits = Limits(),
     ):
-        """children: must have different names. restartable: children that may die without ending the run."""
+        """Makes a supervisor of children that are not started yet, and that must have different names.
+
+        restartable: children that may die without ending the run.
+        """
         self._children = {child.name: child for child in children}
         self._restartable = {child.name for child in restartable}
         self._limits = limits
@@ -113,14 +116,15 @@ class Supervisor:
             child.start()
 
     def check(self, restarts: bool = True) -> dict[Child, Failure]:
-        """Kills children that are stuck. Returns the restartable children that have died, and why; the caller
-        restarts them.
+        """Kills children that are stuck, and returns the restartable children that have died, each with its
+        failure. The caller restarts them.
 
         restarts: False, e.g. while the run starts: a restartable child that dies before it was ever ready
             counts like any other child.
 
-        Raises the Failure of any other child that has failed. If this failure is a PeerLost, waits up to
-        PEER_SECONDS for the failure of the child behind it, and raises that one instead.
+        Raises the Failure of a child that is not restartable. If this failure is a PeerLost, waits up to
+        PEER_SECONDS for the failure of the child at the other end of the connection, and raises that failure
+        instead.
         """
         if gap := self._suspensions.check():
             for child in self.children:
@@ -217,12 +221,13 @@ def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
 
 
 class StopRequested(BaseException):
-    """Raised by a `StopSignals.interrupting` block when a signal arrives before or within it.
-    Like KeyboardInterrupt, it is not caught where an exception of a user's code is."""
+    """Raised by a `StopSignals.interrupting` block when a signal arrives before or within the block.
+    A BaseException, like KeyboardInterrupt, so that code that catches the exceptions of user code lets it
+    pass."""
 
 
 class StopSignals:
-    """In the parent, as a `with` block: SIGINT, SIGTERM and SIGHUP become a request to stop. Promises:
+    """In the parent, as a `with` block: turns SIGINT, SIGTERM and SIGHUP into a request to stop. Promises:
 
     1. The first signal is only recorded: `requested` holds its number.
     2. Signals within REPEAT_SECONDS of the first signal belong to the same request.
@@ -235,7 +240,9 @@ class StopSignals:
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, describe_loss: Callable[[], str] = lambda: "", keeps_process: bool = False):
-        """describe_loss: returns a sentence that says what is lost if the run ends at once.
+        """Makes a block that is not entered yet.
+
+        describe_loss: returns a sentence that says what is lost if the run ends at once.
         keeps_process: whether the process has work besides the run, e.g. in a notebook.
         """
         self.requested: int | None = None
@@ -261,7 +268,7 @@ class StopSignals:
         """Returns a block in which the first signal raises StopRequested. Entering the block after a signal
         raises StopRequested too.
 
-        For waits that do not look at `requested`.
+        For calls that wait without checking `requested`.
         """
         self._interrupts = True
         try:

@@ -29,18 +29,21 @@ _current: "Template | None" = None
 
 
 class Template:
-    """In the parent: a process that imports modules and then forks children. Promises:
+    """In the parent: manages a process that imports modules and then forks children. Promises:
 
     1. The constructor returns at once; `fork` waits for the imports.
     2. `fork` returns None if the process cannot fork safely, has died or does not answer; it logs why, once.
     3. The process ends with `close`, and when the parent dies. Its children go on.
 
-    Several threads may call it.
+    Several threads may call the methods.
     """
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]):
-        """modules: names of the modules to import. environment: variables of the template, e.g. for libraries
-        that read them when they are imported; forked children get the environment of their `ChildOptions`."""
+        """Starts the template process, which imports modules.
+
+        environment: variables of the template process, e.g. for libraries that read them when they are
+            imported; forked children get the environment of their `ChildOptions` instead.
+        """
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         self._is_useless = False
@@ -56,10 +59,14 @@ class Template:
             )
 
     def fork(self, name: str, payload: int, connection: int, fds: Sequence[int]) -> "ForkedProcess | None":
-        """Forks a child; returns None if that is impossible, see the class.
+        """Forks a child; returns None if the template process cannot fork safely, has died or does not
+        answer, or if there are too many descriptors to pass.
 
-        name, payload, connection, fds: see `launch`. Raises Failure if the template accepts the request,
-        and then dies or does not answer.
+        payload, connection: file descriptors of the child's settings and arguments, and of its end of the
+            connection.
+        fds: further descriptors to pass to the child.
+
+        Raises Failure if the template accepts the request, and then dies or does not answer.
         """
         with self._lock:
             return self._fork(name, payload, connection, fds)
@@ -86,7 +93,7 @@ class Template:
 
     def exit_code(self, pid: int) -> int:
         """Returns the exit code of a child that has ended, and lets the system reuse its process id. Returns
-        LOST if the template has ended before the child."""
+        LOST (256) if the template has ended before the child."""
         with self._lock:
             code = self._receive(ANSWER_SECONDS) if not self._is_useless and self._send(pid) else None
         return LOST if code is None else code
@@ -100,7 +107,8 @@ class Template:
         return True
 
     def _receive(self, timeout: float) -> Any:
-        """Waits for an answer of the process and returns it. Without one, ends the template; returns None."""
+        """Waits for an answer of the template process and returns it. Without an answer within `timeout`
+        seconds, ends the template process and returns None."""
         self._socket.settimeout(timeout)
         try:
             answer = self._socket.recv(1024)
@@ -113,14 +121,14 @@ class Template:
         return pickle.loads(answer)
 
     def _give_up(self, reason: str = "") -> None:
-        """Ends the template for good and logs the reason; "" if the process has ended by itself."""
+        """Ends the template for good and logs the reason. `reason`: "" if the process has ended by itself."""
         self._is_useless = True
         self.close()
         text = "The template process is not used any more, processes start without it: %s"
         log.warning(text, reason or f"it has ended with exit code {self._process.returncode}")
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the template process."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -150,8 +158,11 @@ class ForkedProcess:
 
 @contextlib.contextmanager
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
-    """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
-    Within another such block, the Template of the outer block is used. modules, environment: see Template."""
+    """Returns a block in which children with `ChildOptions.from_template` are forked from one process.
+    Within another such block, the process of the outer block is used.
+
+    modules: names of the modules that the process imports first. environment: variables of the process.
+    """
     global _current
     if _current is not None:
         yield

@@ -9,5 +9,5 @@ Total = Callable[[T], T]
 
 
 def of_one_process(value: T) -> T:
-    """A `Total` for a computation within one process: returns the value unchanged."""
+    """Returns the value unchanged: the sum over processes for a computation that runs in one process only."""
     return value
