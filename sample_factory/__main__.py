@@ -131,10 +131,11 @@ def command(name: str) -> Callable[..., int]:
 
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
-    """Runs the command that the first argument names; returns its exit code, 2 for an unknown command.
+    """Runs the command that the first argument names; returns its exit code, 2 for an unknown command. A
+    user's script gets all commands by `sys.exit(main(env=MyEnv))`.
 
-    argv: default: the arguments of this process. env: see `dispatch`. A script of your own gets all commands
-    by `sys.exit(main(env=MyEnv))`.
+    argv: the arguments; None: the arguments of this process.
+    env: a class of envs or a function that makes one, in place of --env.
     """
     return run_command(functools.partial(dispatch, env=env), argv)
 

@@ -50,7 +50,8 @@ def advice(
 
 
 def _remedies(flags: Mapping[str, Any], on_gpu: bool, is_saturated: bool) -> dict[str, list[str]]:
-    """Returns component -> phrases that say what to try if this component limits the run's speed."""
+    """Returns component -> phrases that say what to try if this component limits the run's speed.
+    flags: flag -> value. is_saturated: whether all cores are busy, so that more processes do not help."""
     gpu = [] if on_gpu else ["a GPU (--device=gpu)"]
     images = []
     if "res_w" in flags and "res_h" in flags:

@@ -43,7 +43,10 @@ ROLES = {
 def benchmark(config: Config) -> None:
     """Runs the command `benchmark`: measures the speed of simulation, sampling and training, prints the
     report and writes the --json file.
-    Raises StageFailed, KeyboardInterrupt on a signal, and ConfigError if a file cannot be written."""
+
+    Raises StageFailed if a measurement fails, ConfigError if a file cannot be written, and KeyboardInterrupt
+    on a signal.
+    """
     flags: BenchmarkFlags = config.extra["benchmark"]
     config = plan_of(config).config
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
@@ -87,8 +90,9 @@ def plan_of(config: Config) -> "RunPlan":
 
 
 def _duration(seconds: Sequence[float], runs: int = 1) -> str:
-    """Returns e.g. "81 s, until about 12:34:56" for `runs` measurements that begin now.
-    seconds: lengths of the phases of a measurement after its start."""
+    """Returns how long `runs` measurements take that begin now, as a text such as "81 s, until about
+    12:34:56".
+    seconds: lengths of warm-up and measurement; the usual time for starting the processes is added."""
     each = sum(seconds) + USUAL_START_SECONDS
     clock = time.strftime("%H:%M:%S", time.localtime(time.time() + runs * each))
     return f"{each:.0f} s each, until about {clock}" if runs > 1 else f"{each:.0f} s, until about {clock}"

@@ -146,7 +146,10 @@ def sample(config: Config) -> list[str]:
     """In the parent: samples until a limit or a signal, and reports the speed every --status_interval.
 
     Returns lines with the frames and the speed of each worker and of all workers, counted from when all envs
-    are ready. A frame counts once for each agent. Raises ConfigError, or the Failure of a worker.
+    are ready. A frame counts once for each agent.
+
+    Raises ConfigError if this account cannot have the GPUs or the priority, and the Failure of a worker that
+    fails.
     """
     # Imported here: launch.checks loads Gymnasium, which takes time, and the help does not need it.
     from sample_factory.launch.checks import check_workers

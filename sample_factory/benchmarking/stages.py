@@ -115,10 +115,13 @@ class Stage(NamedTuple):
 
 
 def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: Path) -> Stage:
-    """Runs a stage as a command in a process of its own, and returns what was measured. Raises StageFailed.
+    """Runs a stage as a command in a new process, and returns what was measured.
 
-    config: of the plan that `plan_of` returns. stage: a key of STAGES. seconds: lengths of warm-up and
-    measurement. folder: for the files that the run writes.
+    config: a Config in which the values that a run chooses itself are filled in, see `plan_of`.
+    stage: a key of STAGES. seconds: lengths of warm-up and measurement.
+    folder: folder for the files that the command writes.
+
+    Raises StageFailed if the command fails, does not end in time, or nothing could be measured.
     """
     total = math.ceil(sum(seconds)) + STATUS_SECONDS
     file = folder / f"{stage}.jsonl"

@@ -38,11 +38,15 @@ STOP_SECONDS = 25.0
 
 
 class Place:
-    """Keeps, for one of the --num_nodes nodes, the connection and the messages to send; it outlives the node.
-    link: connection to the node; None while no machine is free for a node."""
+    """Keeps the connection to one of the --num_nodes nodes, and the messages to send to it. When the node
+    dies, the place is kept for the next node.
+
+    link: connection to the node; None while no machine is free for a node.
+    """
 
     def __init__(self, number: int, inbox: Queue):
-        """number: number of the node, from 1. inbox: messages from the main process to rollout workers."""
+        """Makes a place without a node. `number`: number of the place's nodes, from 1.
+        inbox: queue of messages from the main process to rollout workers, here those of the node."""
         self.number = number
         self.link: NodeLink | None = None
         self._inbox = inbox
@@ -50,7 +54,8 @@ class Place:
         self._messages = LatestMessages([self._outbox])
 
     def connect(self, link: NodeLink) -> None:
-        """Assigns a new node to this place; all last messages are to be sent to it."""
+        """Assigns a new node to this place. The last message of each type and policy will be sent to the
+        node."""
         self.link = link
         self.send_again()
 
@@ -85,7 +90,11 @@ class Ingest:
         channels: Channels,
         context: ChildContext,
     ):
-        """plan: plan of the samplers on the learner's machine, from which the plans of the nodes are made."""
+        """Connects to the Ray cluster, or starts Ray on this machine.
+
+        plan: plan of the samplers on the learner's machine, from which the plans of the nodes are made.
+        Raises CommandFailed if the cluster cannot be reached.
+        """
         self._plan = plan
         self._flags = flags
         self._buffers = buffers
@@ -182,7 +191,8 @@ class Ingest:
                 link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns the weights to send to a node now: policy id -> (stamp, reference in Ray's store)."""
+        """Returns the weights to send to a node now: policy id -> (stamp, reference to the weights in Ray's
+        object store). Counts the decisions for the summaries."""
         max_policy_lag = self._plan.flags.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
@@ -270,7 +280,8 @@ class Ingest:
             self._channels.learners[packed.policy_id].put(tickets, self._context.keep_going)
 
     def _owners(self, packed: Packed) -> np.ndarray:
-        """Returns the owners of n trajectories, [n] int64: an id that no agent of this machine has."""
+        """Returns who owns the buffers of n trajectories from a node: [n] int64, an agent id that no agent of
+        this machine has."""
         return np.full(packed.num_trajectories, self._buffers.topology.num_agents)
 
     def _stop(self) -> None:

@@ -122,8 +122,11 @@ class Node:
             raise NodeFailed(str(self._failures[0])) from self._failures[0]
 
     def _wait_for_trajectories(self) -> None:
-        """Waits until a whole part, TRAJECTORIES_IN_A_PART, is ready; at most GATHER_SECONDS if at least one
-        trajectory is ready, else at most PULL_SECONDS."""
+        """Waits until TRAJECTORIES_IN_A_PART trajectories are ready, which are compressed together. Returns
+        earlier after GATHER_SECONDS if one is ready, after PULL_SECONDS otherwise.
+
+        Raises NodeFailed if the workers fail for good.
+        """
         began = time.monotonic()
         while (count := self._receive_tickets()) < TRAJECTORIES_IN_A_PART:
             seconds = time.monotonic() - began
@@ -166,7 +169,10 @@ class Node:
 
 
 def plan_of_node(number: int, plan: SamplingPlan, flags: ClusterFlags) -> SamplingPlan:
-    """Makes the plan of a node's workers from the plan of the learner's machine. number, plan: see Node."""
+    """Makes the plan of a node's workers from `plan`, the plan of the samplers on the learner's machine.
+
+    number: number of the node, from 1; nodes differ in seeds, worker indices and env ids.
+    """
     policies = {
         policy_id: policy._replace(device=_device(policy.device))
         for policy_id, policy in plan.acting.policies.items()
@@ -229,7 +235,8 @@ class NodeLoop(Loop):
         self._is_done = True
 
     def forward(self, messages: Sequence[Any]) -> None:
-        """Sends messages to all rollout workers, also earlier ones for which an inbox had no room."""
+        """Sends messages to all rollout workers of the node. Sends earlier messages again to workers whose
+        inbox was full."""
         with self._lock:
             for message in messages:
                 self._to_workers.update(message)
@@ -248,7 +255,10 @@ class NodeLoop(Loop):
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Reports the death of a process, and sends the last messages to its successor's inbox."""
+        """Reports the death of a worker process, and sends the last messages to the process that replaces it.
+
+        inbox: index of the inbox that both processes read. incident: the report.
+        """
         with self._lock:
             self._reports.append(incident)
             self._to_workers.send_again(inbox)

@@ -101,8 +101,8 @@ class NodeUnavailable(Exception):
 
 
 class NodeLink:
-    """Starts a Node as a Ray actor, and calls its methods. The actor is never restarted: when a node dies, a
-    new NodeLink takes the place of this one.
+    """Starts a Node as a Ray actor, and calls the node's methods. The actor is never restarted: when a node
+    dies, a new NodeLink replaces this one.
 
     held: policy id -> stamp of the weights that the node has.
     offered: policy id -> stamp of the newest weights when they were last compared with `held`.

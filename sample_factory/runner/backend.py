@@ -85,14 +85,17 @@ class CannotStart(Exception):
 
 
 class Backend(Protocol):
-    """Interface of a backend, which runs each job as `python -m sample_factory.runner.run_job ORDER_FILE`.
-    outlives_runner: whether jobs keep running when the runner is stopped by Ctrl+C."""
+    """Interface of the ways to run the jobs of a grid: as processes, on Slurm, or on Ray. Each job is run as
+    `python -m sample_factory.runner.run_job ORDER_FILE`.
+
+    outlives_runner: whether jobs keep running when the runner is stopped by Ctrl+C.
+    """
 
     outlives_runner: bool
 
     def adopt(self, job: Job) -> bool:
-        """Returns whether an earlier runner has started the job and it has not ended; if so, watches it like
-        a job given to `start`. Raises ConfigError if the job was started with another command."""
+        """Returns whether an earlier runner has started the job, and the job has not ended. If so, watches
+        the job like one given to `start`. Raises ConfigError if the job was started with another command."""
 
     def has_room(self) -> bool:
         """Returns whether another job may be started now."""
@@ -120,7 +123,8 @@ BACKENDS: Mapping[str, str] = {
 
 
 def find_backend(name: str) -> BackendFactory:
-    """Returns the class of a backend. name: a key of BACKENDS, or "module:attribute". Raises ConfigError."""
+    """Returns the class of a backend. `name`: a key of BACKENDS, or "module:attribute".
+    Raises ConfigError if there is no such backend."""
     try:
         factory: BackendFactory = import_attribute(Registry("runner", BACKENDS).find(name))
     except (WrongPath, ModuleNotFoundError) as error:

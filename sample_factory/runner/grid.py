@@ -51,7 +51,8 @@ class Row:
         self._loaders: dict[Path, EventFile] = {}
 
     def change(self, state: str, note: str = "") -> None:
-        """Sets the state and the note, and updates `figures` and `seconds` from the files of the job."""
+        """Sets the state and the note of the row, and updates `figures` and `seconds` from the job's
+        files."""
         self.state = state
         self.note = note
         if state in (RUNNING, *ENDS):
@@ -144,7 +145,10 @@ class Board:
 
 class Grid:
     """Runs jobs on a backend and prints their progress.
-    rows: a Row for each job, in the order in which the jobs were added. board: prints the rows."""
+
+    rows: a Row for each job, in the order in which the jobs were added.
+    board: prints the rows.
+    """
 
     def __init__(self, backend: Backend, pause: float):
         """Makes a grid without jobs. pause: least number of seconds between the starts of two jobs."""

@@ -105,8 +105,9 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, flags: GridFlags) 
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Writes a CSV file with a line for each run and the columns COLUMNS, then the grid's parameters.
-    The reward is the mean of the last episodes."""
+    """Writes a CSV file with a line for each run: the columns COLUMNS, then a column for each parameter of
+    the grid.
+    The reward is the mean over the last episodes."""
     params = [name for row in rows for name in row.job.params]
     with new_file(path, newline="") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
@@ -134,8 +135,10 @@ def typed_params(params: Mapping[str, Any]) -> list[str]:
 
 
 def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
-    """Draws the rewards of the runs that have begun: a panel for each env, a line for each set of parameters.
-    Returns lines of text: the last values of each line, and notes; or why there is no picture."""
+    """Draws the rewards of the runs that have begun into a picture: a panel for each env, and in it a
+    curve for each set of parameters.
+    Returns lines to print: the last values of each curve, and notes; or why the picture could not be
+    drawn."""
     groups: dict[str, list[Path]] = {}
     has_several = len({job.folder.parent for job in jobs}) > 1
     for job in jobs:

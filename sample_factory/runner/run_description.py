@@ -36,7 +36,7 @@ class ParamList:
 
     def generate_params(self, randomize: bool = True) -> Iterator[Params]:
         """Yields the combinations: dicts of parameter -> value.
-        randomize: whether to shuffle them; the order is the same in every start."""
+        randomize: whether to shuffle the combinations; their order is the same in every start."""
         yield from _in_order(self.combinations, randomize)
 
 
@@ -57,7 +57,8 @@ class ParamGrid:
         self.combinations = [{name: part[name] for part in parts for name in part} for parts in products]
 
     def generate_params(self, randomize: bool = False) -> Iterator[Params]:
-        """Yields the combinations, see ParamList."""
+        """Yields the combinations: dicts of parameter -> value.
+        randomize: whether to shuffle the combinations; their order is the same in every start."""
         yield from _in_order(self.combinations, randomize)
 
 
@@ -75,9 +76,14 @@ class Experiment:
         param_generator: Iterable[Params] = (),
         env_vars: Mapping[str, Any] | None = None,
     ):
-        """name: part of the names of the runs. cmd: the command without the parameters, quoted as in a shell.
+        """Describes one run of `cmd` for each combination of parameters.
+
+        name: part of the names of the runs.
+        cmd: the command without the parameters, quoted as in a shell.
         param_generator: a dict of parameter -> value for each run; if empty, there is one run without
-        parameters. env_vars: environment variables of the runs."""
+            parameters.
+        env_vars: environment variables of the runs.
+        """
         self.base_name = name
         self.cmd = cmd
         self.params = [dict(params) for params in param_generator]
@@ -105,8 +111,9 @@ class RunDescription:
     experiment_dirs_sf_format: bool = False
 
     def plan(self, train_dir: Path, suffix: str = "") -> list[Job]:
-        """Returns the jobs of all runs. suffix: appended to the name of each Experiment's folder.
-        Raises ConfigError if a command cannot be parsed, or two runs have the same name."""
+        """Returns the jobs of all runs. `suffix`: appended to the name of each Experiment's folder.
+        Raises ConfigError if there are no runs, two runs have the same name, or a command cannot be
+        parsed."""
         jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir, suffix)]
         names = [job.name for job in jobs]
         twice = [name for name in names if names.count(name) > 1]
@@ -189,7 +196,8 @@ def as_typed(value: Any) -> str:
 
 
 def load_description(run: str) -> RunDescription:
-    """Returns RUN_DESCRIPTION of a module or file. Raises ConfigError, CommandFailed for a faulty module."""
+    """Imports the module, or runs the .py file, that `run` names, and returns its variable RUN_DESCRIPTION.
+    Raises ConfigError if the module or a valid description is missing, CommandFailed if the import raises."""
     described: RunDescription = load_variable(
         run, "RUN_DESCRIPTION", RunDescription, "'my_grid', experiments=[...]"
     )

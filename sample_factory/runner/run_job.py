@@ -45,9 +45,14 @@ PYTHON = ("python", "python3")
 class JobState(NamedTuple):
     """Describes the progress of a job, as stored in its state file.
 
-    attempt, command: as in Job. state: RUNNING, or one of ENDS. reason: why the job failed, in one line.
-    exit_code: of the command; minus the number of a signal that ended it. began: start of the attempt, in
-    seconds since 1970. seconds: duration of all ended attempts. host, pid: of the process of the command.
+    attempt: number of the last attempt that has begun, from 1.
+    command: the words of the command.
+    state: RUNNING, FINISHED, STOPPED or FAILED.
+    reason: why the job failed, in one line.
+    exit_code: exit code of the command; minus the number of a signal that ended it.
+    began: start of the attempt, in seconds since 1970.
+    seconds: duration of all ended attempts.
+    host, pid: machine and process id of the command.
     """
 
     attempt: int
@@ -65,7 +70,8 @@ class JobState(NamedTuple):
 
     @staticmethod
     def of_values(values: Mapping[str, Any], path: Path) -> "JobState":
-        """Returns the state that a file describes. path: the file, for messages. Raises ConfigError."""
+        """Converts the contents of a state file to a JobState. `path`: the file, for messages.
+        Raises ConfigError if names or types of the values are not those of a JobState."""
         try:
             state = JobState(**values)
             float(state.attempt + state.began + state.seconds)
@@ -78,10 +84,13 @@ class JobState(NamedTuple):
 class Job(NamedTuple):
     """Describes a run of the grid, and the next attempt to run it.
 
-    command: words; "python" as the first word means the interpreter that runs the job. folder: folder of the
-        experiment, within a folder for all runs of one Experiment. files: folder of the runner's files.
-        env_vars: added to the environment. params: the run's parameters, which are part of `command` too.
-        cwd: working directory. attempt: number of the attempt, from 1.
+    command: the words of the command; "python" as the first word means the interpreter that runs the job.
+    folder: folder of the experiment, within a folder for all runs of one Experiment.
+    files: folder of the runner's files.
+    env_vars: environment variables to add.
+    params: the run's parameters, which are part of `command` too.
+    cwd: working directory of the command.
+    attempt: number of the attempt, from 1.
     """
 
     command: Sequence[str]
@@ -125,7 +134,8 @@ class Job(NamedTuple):
         return self.files / f"{self.name}.result.json"
 
     def read_result(self) -> Mapping[str, Any]:
-        """Returns the result of the last attempt; empty if the command is not `train`, or has none yet."""
+        """Returns the result that the last attempt has written; empty if the attempt has not ended, or the
+        command is not `train`."""
         return _read(self.result) or _read(self.folder / RESULT_FILE) or {}
 
     def read_state(self) -> JobState | None:
@@ -138,7 +148,7 @@ class Job(NamedTuple):
             return JobState(0, [], FAILED, str(error))
 
     def read_current(self) -> JobState | None:
-        """Returns the state of the attempt that was ordered last; None if it has not begun."""
+        """Returns the state of the attempt that was ordered last; None if that attempt has not begun."""
         state = self.read_state()
         return state if state and state.attempt == self._last_attempt() else None
 
@@ -162,17 +172,20 @@ class Job(NamedTuple):
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))
 
     def _last_attempt(self) -> int:
-        """Returns the attempt in the order file; 0 without a file. Raises ConfigError if it is damaged."""
+        """Returns the number of the attempt in the order file; 0 without an order file. Raises ConfigError if
+        the file is damaged."""
         return Job.read(self.order).attempt if os.path.lexists(self.order) else 0
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Returns the contents of a JSON file; None if there is no file. Raises ConfigError if it is damaged."""
+    """Returns the contents of a JSON file; None if the file does not exist. Raises ConfigError if the file is
+    damaged."""
     return read_json(path) if os.path.lexists(path) else None
 
 
 def run_job(job: Job) -> JobState:
-    """Runs a job's command to its end, and keeps the state file up to date. Returns the last state."""
+    """Runs a job's command to its end, and keeps the job's state file up to date. Returns the state at the
+    end. SIGTERM, SIGINT and SIGHUP stop the command."""
     began = time.time()
     process: Program | None = None
     is_stopped = False

@@ -92,8 +92,9 @@ def write_results(study: "Study", description: SearchDescription, train_dir: Pat
 
 
 def _row(trial: "FrozenTrial") -> dict[str, Any]:
-    """Returns a trial's line of the CSV file as column -> value. The column of an env has the mean over the
-    seeds of the values of SearchDescription.tag."""
+    """Returns a trial's line of the CSV file as column -> value: number, state, score, a column for each env,
+    parameters, note.
+    An env's column holds the mean over the seeds of what SearchDescription.tag names."""
     return {
         "trial": trial.number,
         "state": trial.state.name.lower(),
@@ -105,8 +106,8 @@ def _row(trial: "FrozenTrial") -> dict[str, Any]:
 
 
 def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: Path) -> dict[str, Any]:
-    """Returns the contents of a --cfg file with the flags of a complete trial, without env and seed, and a
-    sentence about the reached values under EXPECT."""
+    """Returns the contents of a --cfg file: the flags of a complete trial without env and seed, and, under
+    the key EXPECT, a sentence with the values that the trial has reached."""
     run = description.rounds(trial.number, {}, train_dir)[0][0]
     typed = read_json(run.folder / "cfg.json")["cli_args"]
     flags = {**(read_file_of_flags(typed["cfg"]).values if "cfg" in typed else {}), **typed}
@@ -117,7 +118,8 @@ def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: P
 
 
 def draw(study: "Study", folder: Path) -> list[str]:
-    """Draws PICTURES of a search into files; returns a line about each: its path, or why it is missing."""
+    """Draws three pictures of a search into files: history, importance and values of the parameters. Returns
+    a line about each picture: its path, or why it is missing."""
     import optuna
 
     try:

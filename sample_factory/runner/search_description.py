@@ -61,7 +61,7 @@ class SearchDescription:
 
     @property
     def budget(self) -> int:
-        """Length of each run, in env frames or seconds, see `unit`."""
+        """Returns the length of each run, in env frames or in seconds, as `unit` says."""
         return self.frames or self.seconds
 
     @property
@@ -70,18 +70,22 @@ class SearchDescription:
 
     @property
     def objective(self) -> dict[str, Any]:
-        """The fields that define the score, as JSON values; they must not change between two starts."""
+        """Returns the fields that define the score, as JSON values; they must not change between two
+        starts."""
         ranges = {env: list(map(float, scores)) for env, scores in self.envs.items()}
         return {"envs": ranges, "seeds": list(self.seeds), self.unit: self.budget, "tag": self.tag}
 
     def score(self, env: str, value: float) -> float:
-        """Converts a value of `tag` to a score, linearly: low -> 0, high -> 1, see `envs`."""
+        """Converts a value of `tag` to a score, linearly: the env's two values in `envs` become 0 and 1."""
         low, high = self.envs[env]
         return (value - low) / (high - low)
 
     def rounds(self, number: int, flags: Params, train_dir: Path) -> list[list[Job]]:
         """Returns the jobs of a trial: for each seed, a list with a job for each env.
-        number: of the trial. flags: flag -> value, as drawn. Raises ConfigError for a faulty command."""
+
+        number: number of the trial. flags: the values drawn for the trial, flag -> value.
+        Raises ConfigError if `cmd` cannot be parsed.
+        """
         limit = "train_for_env_steps" if self.frames else "train_for_seconds"
         named = {f"--{name}": value for name, value in {**flags, limit: self.budget}.items()}
         words = [word for flag, value in named.items() for word in as_words(flag, value)]
@@ -114,7 +118,8 @@ def short(value: Any) -> str:
 
 
 def load_search(run: str) -> SearchDescription:
-    """Returns SEARCH of a module or file, checked. Raises ConfigError, CommandFailed for a faulty module."""
+    """Imports the module, or runs the .py file, that `run` names, and returns its variable SEARCH, checked.
+    Raises ConfigError if the module or a valid search is missing, CommandFailed if the import raises."""
     described: SearchDescription = load_variable(run, "SEARCH", SearchDescription, "'name', cmd, space, envs")
     described.check()
     return described

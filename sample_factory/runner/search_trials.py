@@ -72,7 +72,12 @@ class Search:
         grid: Grid,
         max_parallel: int,
     ):
-        """grid: runs the jobs. max_parallel: new trials are proposed while fewer runs are unfinished."""
+        """Prepares to continue the open trials of the study, and to propose the trials that are still
+        missing.
+
+        grid: runs the jobs of the trials.
+        max_parallel: new trials are proposed while fewer runs than this are unfinished.
+        """
         self._description = description
         self._study = study
         self._train_dir = train_dir
@@ -86,7 +91,7 @@ class Search:
         self._num_left = description.num_trials - len(study.get_trials(states=counted))
 
     def run(self) -> bool:
-        """Runs the trials. Returns False if a signal stopped the search or one of its runs."""
+        """Runs the trials to their end. Returns False if a signal stopped the search or one of its runs."""
         return self._grid.run((), self._next_rows) and self._num_open == 0
 
     def _next_rows(self) -> list[Row]:
@@ -107,7 +112,8 @@ class Search:
         return rows
 
     def _play(self, trial: optuna.Trial) -> Iterator[Sequence[Row]]:
-        """Runs a trial to its end, then cancels the runs that are left. Yields rows to start, often none."""
+        """Runs a trial to its end, then cancels the trial's unfinished runs. A generator, advanced every
+        POLL_SECONDS: yields the rows to start now, often none."""
         d = self._description
         try:
             jobs = d.rounds(trial.number, d.space(trial), self._train_dir)
@@ -122,10 +128,12 @@ class Search:
         self._grid.cancel([row for rows in rounds for row in rows])
 
     def _judge(self, trial: optuna.Trial, rounds: Sequence[Sequence[Row]]) -> Iterator[Sequence[Row]]:
-        """Yields the runs of one round after another, empty sequences meanwhile, and reports the scores to
-        Optuna. Ends the trial after the last round, or when Optuna prunes it.
+        """Starts the runs of one seed after another, reports the scores to Optuna, and ends the trial after
+        the last seed or when Optuna prunes it.
 
-        rounds: for each seed, a row for each env. Raises CommandFailed for a run that has failed.
+        A generator: yields the rows to start now, an empty sequence while the trial waits for its runs.
+
+        rounds: for each seed, a row for each env. Raises CommandFailed if a run has failed.
         """
         d = self._description
         values: dict[str, list[Any]] = {env: [] for env in d.envs}

@@ -42,7 +42,8 @@ class SlurmBackend:
     outlives_runner = True
 
     def __init__(self, flags: RunnerFlags, files: Path):
-        """Reads the template of the batch script. Raises ConfigError if that fails or Slurm is not installed.
+        """Reads the template of the batch script. Raises ConfigError if the template cannot be read or Slurm
+        is not installed.
         files: not used, since each Job knows its folder."""
         self._flags = flags
         workdir = flags.slurm_workdir
@@ -182,5 +183,6 @@ class SlurmBackend:
 
 
 def _call(command: Sequence[str]) -> str:
-    """Runs a command of Slurm and returns its output. Raises SubprocessError if it fails or is too slow."""
+    """Runs a command of Slurm and returns its output. Raises SubprocessError if the command fails or takes
+    longer than CALL_SECONDS."""
     return subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True).stdout

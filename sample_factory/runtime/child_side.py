@@ -100,7 +100,7 @@ class ChildContext:
     """
 
     def __init__(self, name: str, send: Callable[[Message], None] = lambda message: None):
-        """Makes a context that sends its messages by the function `send`; by default, messages are discarded."""
+        """Makes a context that sends its messages by the function `send`, which by default discards them."""
         self.name = name
         self.stopping = StopFlag()
         self.parent_alive = True

@@ -177,7 +177,8 @@ EnvInfo = types.SimpleNamespace  # version 2's description of an env, of which `
 
 
 def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
-    """Describes an env that `make_env_func_batched` made: obs_space, action_space, num_agents, frameskip."""
+    """Describes an env that `make_env_func_batched` made. Returns an object with obs_space, action_space,
+    num_agents and frameskip."""
     spaces = {"obs_space": env.observation_space, "action_space": env.action_space}
     return EnvInfo(**spaces, num_agents=env.num_agents, frameskip=cfg.env_frameskip)
 
@@ -263,7 +264,8 @@ class BatchedVecEnv:
 
 
 def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:
-    """Makes the env that the flags in `cfg` describe, as a BatchedVecEnv. env_config: see `create_env`."""
+    """Makes the env that the flags in `cfg` describe, as a BatchedVecEnv.
+    env_config: dict with worker_index, vector_index and env_id, for the env; None: all are 0."""
     config = config_of_values(cfg)
     values = cfg if isinstance(cfg, FlagNamespace) else config.namespace()
     family = resolve_family(config.env_name)

@@ -10,8 +10,8 @@ from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 
 class AlgoObserver:
-    """Base class of version 2's observers of a run, whose methods have the arguments of version 2.1.1.
-    writer: a `ScalarWriter`."""
+    """Base class of version 2's observers of a run, whose methods have the arguments of version 2.1.1. The
+    argument `writer` is a `ScalarWriter`."""
 
     def on_init(self, runner: "Runner") -> None: ...
     def on_connect_components(self, runner: "Runner") -> None: ...

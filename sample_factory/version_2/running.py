@@ -224,7 +224,12 @@ class Played(int):
 
 
 def enjoy(cfg: Any) -> Played:
-    """Plays the experiment of a cfg of `parse_full_cfg`. Raises the exceptions of `play_and_push`."""
+    """Plays the experiment of a cfg of `parse_full_cfg`; returns a status, and the mean reward of the
+    episodes.
+
+    Raises ConfigError if there is no checkpoint, CheckpointError if it cannot be read, VideoError if no video
+    can be written.
+    """
     from sample_factory.hub.push_to_hub import play_and_push
 
     with restored_logging():
@@ -237,7 +242,8 @@ def enjoy(cfg: Any) -> Played:
 
 
 def load_from_checkpoint(cfg: Any) -> FlagNamespace:
-    """Returns the saved flags of the cfg's experiment; typed flags replace saved ones. Raises ConfigError."""
+    """Returns the saved flags of the cfg's experiment; typed flags replace saved ones.
+    Raises ConfigError if `cfg` does not come from `parse_full_cfg`, or has bad flags."""
     loaded = config_of(cfg, "load_from_checkpoint", evaluation=True).namespace()
     if loaded.device == "auto":  # scripts take every other value than cpu for a GPU
         loaded.device = "gpu" if gpu.resolve_device("auto") != "cpu" else "cpu"
@@ -334,7 +340,8 @@ DOOM_ENVS = tuple(DOOM_SPECS.values())
 def make_doom_env_from_spec(
     spec: DoomSpec, full_env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None
 ) -> Any:
-    """Makes the Doom env that `spec` describes. Other arguments: as of `make_env_func` in `register_env`."""
+    """Makes the Doom env that `spec` describes. The other arguments are those that version 2 passes to every
+    function that makes an env."""
     from sample_factory.families.doom.make_doom_env import make_doom_env  # loads the engine
 
     return make_doom_env(full_env_name, cfg, env_config, render_mode, spec)
