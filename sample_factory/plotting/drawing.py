@@ -28,6 +28,7 @@ LEGEND_LINE_HEIGHT = 0.16
 CHARACTER_WIDTH = 0.075  # inches, in a legend
 MAX_MARKED = 30  # points of a line; between few points, a line without markers would look like data
 Y_LABEL_WIDTH = 34  # characters in a line of text beside a panel
+OUT_SUFFIXES = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 150  # a README shows a figure at half its size on ordinary screens, in full on sharp ones
 # matplotlib's own choice depends on the size of the panel, which the layout has not chosen yet.
 NUM_TICKS = 6
@@ -215,9 +216,6 @@ def short_number(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:g}{letter}"
     return f"{number:g}"
-
-
-OUT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def out_flag(default: str) -> Any:
