@@ -70,8 +70,11 @@ def test_the_limit_of_episodes_is_known():
 
 
 def test_arguments_reach_envpool():
-    env = make("Pong-v5", env_kwargs={"stack_num": 2})
+    env = make("Pong-v5", env_frameskip=3, env_kwargs={"stack_num": 2})
     assert env.single_observation_space.shape == (2, 84, 84)
+    env.reset(seed=0)
+    assert env._pool.config["frame_skip"] == 3
+    env.close()
 
 
 @pytest.mark.parametrize(
@@ -181,21 +184,6 @@ def test_a_game_is_over_unseen_where_the_last_life_is_followed_by_as_many_as_a_g
     assert info["true_objective"].tolist() == [1.0, 6.0, 6.0, 6.0] and info[EPISODE_CONTINUES].all()
 
 
-def test_a_game_that_ends_after_a_lost_life_before_the_next_action_is_an_episode_of_its_own():
-    _, results = play(make_env("atari_roadrunner", vector_env_copies=8), 150, seed=1)
-    unseen = []
-    for before, result in itertools.pairwise(results):
-        agents = np.flatnonzero(
-            result.terminated & ~np.broadcast_to(True if before.active is None else before.active, 8)
-        )
-        unseen += agents.tolist()
-        for agent in agents:
-            assert not result.end_infos[agent][EPISODE_CONTINUES]
-            assert before.end_infos[agent]["true_objective"] == result.end_infos[agent]["true_objective"]
-            assert result.active is None or result.active[agent], "the next game has begun"
-    assert unseen
-
-
 OF_FAMILY = {
     "envpool_Pong-v5": {"frame_skip": "env_frameskip"},
     "minigrid_Empty-5x5-v0": {"agent_view_size": "minigrid_view_size"},
@@ -221,19 +209,6 @@ def test_an_argument_that_a_flag_sets_is_refused_in_every_family_and_the_flag_is
 def test_an_argument_that_is_unknown_or_named_as_a_parameter_of_make_envpool_is_refused(option):
     with pytest.raises(ConfigError, match=option):
         make("CartPole-v1", env_kwargs={option: 1})
-
-
-def frames_until_the_first_point(frameskip):
-    env = make("Pong-v5", copies=1, env_frameskip=frameskip, env_kwargs={"noop_max": 1})
-    env.reset(seed=0)
-    number = next(number for number in itertools.count(1) if env.step(np.zeros(1, int))[1].any())
-    env.close()
-    return number * frameskip
-
-
-def test_an_action_lasts_as_many_frames_as_the_flag_says():
-    frames = [frames_until_the_first_point(frameskip) for frameskip in (1, 2, 4)]
-    assert max(frames) - min(frames) < 4
 
 
 @pytest.mark.parametrize(
