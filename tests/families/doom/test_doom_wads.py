@@ -3,29 +3,24 @@ import logging
 import subprocess
 import sys
 
-import pytest
-
 from sample_factory.families.doom import game_configuration
 from sample_factory.families.doom.game_configuration import find_wad
 
-
-@pytest.fixture
-def sha_prefixes():
-    return {
-        "basic.wad": "fd0b7e5e",
-        "battle.wad": "b29b4619",
-        "battle2.wad": "0851ae13",
-        "cig.wad": "3ae9dade",
-        "deadly_corridor.wad": "3c868f88",
-        "defend_the_center.wad": "eb3f8d3b",
-        "defend_the_line.wad": "b1d0fc43",
-        "health_gathering.wad": "c77c8ba3",
-        "my_way_home.wad": "18e98ff4",
-    }
+SHA_PREFIXES = {
+    "basic.wad": "fd0b7e5e",
+    "battle.wad": "b29b4619",
+    "battle2.wad": "0851ae13",
+    "cig.wad": "3ae9dade",
+    "deadly_corridor.wad": "3c868f88",
+    "defend_the_center.wad": "eb3f8d3b",
+    "defend_the_line.wad": "b1d0fc43",
+    "health_gathering.wad": "c77c8ba3",
+    "my_way_home.wad": "18e98ff4",
+}
 
 
-def test_the_maps_found_are_byte_for_byte_those_of_the_paper(sha_prefixes):
-    for name, prefix in sha_prefixes.items():
+def test_the_maps_found_are_byte_for_byte_those_of_the_paper():
+    for name, prefix in SHA_PREFIXES.items():
         path, doom_map = find_wad(name)
         assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(prefix), name
         assert doom_map is None
