@@ -12,7 +12,8 @@ from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.learning.learner_group import LearnerGroup, LearnerLost, Order
 from sample_factory.runtime.child import Child
 from sample_factory.spaces.actions import ACTION_MASK
-from tests.learning.learners import build_learner, plain_batch
+from tests.learning.algorithms import learners
+from tests.learning.learners import build_learner
 
 T, B, H, SPEED = 8, 8, 16, 4  # steps, trajectories of a batch, hidden units, size of an observation
 NUM_LEARNERS = 2
@@ -49,31 +50,12 @@ def make_learner(case, group=None, device="cpu"):
 
 def make_batch(learner, seed):
     """Returns a batch of the learner's version; shares of very different sizes are to be trained on."""
-    rng = np.random.default_rng(seed)
-    ended = rng.random((T, B)) < 0.2
-    truncated = ended & (rng.random((T, B)) < 0.5)
-
-    def tensor(*shape):
-        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
-
-    allowed = np.ones((T + 1, B, ACTIONS), np.uint8)
-    allowed[..., 0] = rng.random((T + 1, B)) < 0.5
-    own = rng.random((T, B)) < np.linspace(0.2, 1.0, B)
+    batch = learners.make_batch(learner, seed, columns=B, masked=0.0)
+    own = np.random.default_rng(seed).random((T, B)) < np.linspace(0.2, 1.0, B)
     if seed == 3:
         own[:, ::NUM_LEARNERS] = False  # nothing for the first learner
-    return plain_batch(
-        obs={"obs": tensor(T + 1, B, SPEED) * 3 + 1, ACTION_MASK: torch.from_numpy(allowed)},
-        actions=torch.from_numpy(rng.integers(1, ACTIONS, (T, B, 1)).astype(np.float32)),
-        log_probs=-tensor(T, B).abs() - 0.5,
-        values=tensor(T, B),
-        logits=tensor(T, B, ACTIONS),
-        versions=torch.full((T, B), learner.version, dtype=torch.int32),
-        rewards=tensor(T, B) * 5,
-        terminated=ended & ~truncated,
-        truncated=truncated,
-        own=own,
-        chunk_rnn_states=tensor(1, B, learner.model.state_size),
-    )
+    obs = {**batch.obs, "obs": batch.obs["obs"] * 3 + 1}
+    return batch._replace(obs=obs, own=torch.from_numpy(own), rewards=batch.rewards * 5)
 
 
 def columns_of(rank, num_minibatches):
