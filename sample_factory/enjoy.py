@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     """Plays the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
 
-    Returns the results. For a FlagNamespace, the cfg of version 2's `parse_full_cfg`, returns what version 2
-    returns: a status, and the mean of the true objectives.
+    Returns the results. For a FlagNamespace, which version 2's `parse_full_cfg` returns, the result can be
+    unpacked as in version 2: a status, and the mean reward of the episodes.
 
     Raises ConfigError if there is no checkpoint, CheckpointError if it cannot be read, VideoError if no video
     can be written.

@@ -26,13 +26,15 @@ MEMORY_SHARE = 0.5  # of the machine's memory for samplers, and of the free memo
 
 def num_inline_samplers(flags: SamplingFlags, device: str, are_separate: bool) -> int:
     """Returns the number of inline samplers: --inline_samplers, or 0 in serial mode. If the flag is left out:
-    one per core if the rollout workers occupy all cores and the network runs on the CPU too; otherwise 0.
+    one per core if the rollout workers occupy all cores, the network runs on the CPU too, and the memory
+    suffices; otherwise 0.
 
     With fewer switches between processes, doom_benchmark is sampled 32 % faster on two cores without bf16,
     and trained 7 to 16 % faster. With a GPU, batches of all workers together are faster; with cores to spare,
     simulation overlaps with inference in another process.
 
-    device: --device. are_separate: another flag needs rollout and policy workers in processes of their own.
+    device: value of --device. are_separate: whether a flag needs rollout and policy workers in separate
+        processes.
     """
     if flags.serial_mode:
         return 0

@@ -54,10 +54,12 @@ def check_names(config: Config) -> tuple[Any, Any]:
 
 
 def check_machine(config: Config, is_training: bool = False) -> None:
-    """Raises ConfigError for GPUs and a priority that the machine does not offer; ImportError if a package
-    for --queue is missing.
+    """Checks that this machine offers the GPUs, the priority and the kind of queue that the flags name.
 
-    is_training: checks all flags in effect, also saved ones; otherwise only the flags that were typed.
+    is_training: whether to check all flags in effect, also saved ones; otherwise only the typed flags.
+
+    Raises ConfigError for GPUs or a priority that the machine does not offer, ImportError if a package for
+    --queue is missing.
     """
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
@@ -72,7 +74,7 @@ def check_machine(config: Config, is_training: bool = False) -> None:
 def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:
     """Raises ConfigError if processes of this account cannot get the niceness or the GPUs.
 
-    flag: name of the flag that sets the GPUs. gpus: indices.
+    flag: name of the flag that sets the GPUs. gpus: indices of the GPUs.
     """
     try:
         for index in gpus:
@@ -101,9 +103,10 @@ def check_cluster(config: Config) -> None:
 
 
 def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
-    """Makes the env in a child process and returns its properties. Raises ConfigError and Failure.
+    """Makes the env in a child process, tries it out, and returns its properties. Raises ConfigError for bad
+    input, Failure for any other fault of the env.
 
-    cfg: flags as attributes that the env gets in place of those of `config`.
+    cfg: flags that the env gets as attributes, in place of those of `config`.
     """
     return probe_env_info(family, config.namespace() if cfg is None else cfg)
 
@@ -260,10 +263,11 @@ def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
 
 
 def flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | None = None) -> list[str]:
-    """Returns lines about typed flags that have no effect in an env with these agents, without the lines that
-    `parse_config` has logged.
+    """Returns a line for each typed flag that has no effect in an env with these agents, except for flags
+    about which `parse_config` has logged a line.
 
-    parsed: the configuration before it got the defaults for the observations of the env.
+    parsed: the configuration as `parse_config` returned it, without defaults for the env's observations; None
+        if that is `config`.
     """
     known = without_effect(config if parsed is None else parsed)
     return [line for line in without_effect(config, _facts(kinds)) if line not in known]
@@ -276,8 +280,8 @@ def log_flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config |
 
 
 def _facts(kinds: AgentKinds) -> Facts:
-    """Returns the properties of an env on which the effect of flags depends: property -> the values that the
-    env has, see `Facts`."""
+    """Returns the properties of an env by which flags may have no effect, e.g. {"observations": ["image"],
+    "actions": ["discrete"], "agents": ["single"]}."""
     observed = [item for kind in kinds.spaces for item in kind.observation.spaces.items()]
     boxes = [box for key, box in observed if key != ACTION_MASK]
     layouts = [action_layout(kind.action) for kind in kinds.spaces]
@@ -303,10 +307,10 @@ def _is_picture(box: Any) -> bool:
 
 
 def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: Any) -> int:
-    """Returns the number of floats in the recurrent state of an agent. Tries out a network and an algorithm
-    of the user's own, see `_try_out`.
+    """Tries out a network and an algorithm of the user's own, if there are any. Returns the number of floats
+    in the recurrent state of an agent.
 
-    Raises ConfigError or Failure if they cannot be used.
+    Raises ConfigError or Failure if the network or the algorithm cannot be used.
     """
     size = recurrent_state_size(config, policies)
     if algorithm not in {info.factory for info in BUILT_IN.values()}:
@@ -318,7 +322,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
 
 def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
     """Returns the number of floats in the recurrent state of an agent; tries out a network of the user's own.
-    Raises Failure if it cannot be used."""
+    Raises ConfigError or Failure if the network cannot be used."""
     if not users_parts(config.model):
         return state_size(config.model, policies[0].has_critic)
     size: int = _try_out(config, "network_probe", probe_state_size, (policies,))
@@ -327,7 +331,8 @@ def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
 
 def _try_out(config: Config, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Calls a function that loads torch, and returns its result: in a child process, since the parent never
-    loads torch; in serial mode, in this process. Raises Failure for an exception of the function."""
+    loads torch; in serial mode, in this process.
+    Raises ConfigError if the function raises one, Failure for any other exception."""
     if not config.sampling.serial_mode:
         return call_in_child(name, function, args, from_template=True)
     try:

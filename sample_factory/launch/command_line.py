@@ -23,8 +23,9 @@ from sample_factory.runtime.registry import resolve
 
 def parse(command: Command, argv: Sequence[str]) -> Any:
     """Parses the flags of a command. Returns a Config; for a command without experiment, its flags section.
+    On --help, prints the help and exits with code 0.
 
-    Raises ConfigError. Prints the help and exits with 0 on --help.
+    Raises ConfigError for unknown flags and values that are not allowed.
     """
     if not command.experiment:
         return parse_own_flags(argv, command)
@@ -39,9 +40,10 @@ def main_of(command: Command) -> Callable[..., int]:
 
 
 def run(command: Command, argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
-    """Runs a command and returns its exit code, see `run_command`.
+    """Runs a command and returns its exit code: 0 if all went well, for others see `run_command`.
 
-    argv: flags; None: those of the command line. env: a class of envs or a function, in place of --env.
+    argv: the flags; None: those of the command line.
+    env: a class of envs or a function that makes one, in place of --env.
     """
     return run_command(functools.partial(_run, command), argv, env)
 
@@ -79,10 +81,11 @@ def with_explanation(command: Command) -> Command:
 
 
 def explained(config: Config) -> tuple[Config, str | None]:
-    """Returns the configuration without the section of --explain, and the text to print in place of running
-    the command; the text is None without --explain.
+    """Handles --explain: returns the configuration without the flag's section, and the text to print in place
+    of running the command; the text is None without --explain.
 
-    For a training, this tries out the env, since the env decides about flags too. Raises as `plan_run`.
+    For a training, this tries out the env, since the env decides about flags too: raises ConfigError,
+    Failure, ImportError or CommandFailed if the training could not start.
     """
     flags = config.extra[SECTION]
     others = {name: section for name, section in config.extra.items() if name != SECTION}
@@ -97,8 +100,8 @@ def explained(config: Config) -> tuple[Config, str | None]:
 
 
 def explanation(config: Config) -> str:
-    """Returns a table of the flags whose value is not the default, or was changed by the last layer that set
-    it (such as a --cfg file or the command line): value, layer, and value without this layer."""
+    """Returns a table of flags: value, layer that has set it (such as a --cfg file or the command line), and
+    the value without this layer. Leaves out flags that have their default and that no layer has changed."""
     rows = [("flag", "value", "set by", "otherwise")]
     for section in config.sections.values():
         for field in dataclasses.fields(section):

@@ -41,8 +41,8 @@ class ExperimentFolder:
     def leave(self, stays: bool) -> None:
         """Releases the lock, so that this process, or another, can resume the experiment.
 
-        Unless the folder `stays`, removes it and its parents if they did not exist before this run, and
-        restores what was moved aside.
+        Unless the folder `stays`, removes the folder and its parents if they did not exist before this run,
+        and moves back the experiment that was moved aside.
         """
         self.lock.release()
         if stays or not self.created:
@@ -131,7 +131,7 @@ def _begin_log(config: Config) -> None:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Removes these folders if they are empty, in the given order."""
+    """Removes those of these folders that are empty, in the given order."""
     for folder in folders:
         with contextlib.suppress(OSError):  # another run has begun in it
             folder.rmdir()

@@ -106,9 +106,10 @@ def note_limits(config: Config) -> list[Note]:
 
 
 def note_expectation(config: Config) -> list[Note]:
-    """Returns a line for the log with the reward that the --cfg file says to expect.
+    """Returns a line for the log with the reward that the --cfg file says to expect; no line if the file says
+    nothing.
 
-    It has to be read before the run prepares its folder, which may delete an old experiment and this file.
+    To be called before the run prepares its folder, which may delete an old experiment with the --cfg file.
     """
     if not config.run.cfg or config.is_foreign:
         return []

@@ -48,15 +48,15 @@ def keep_objects(folder: Path, keywords: Mapping[str, Any]) -> None:
 
 
 def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bool = False) -> dict[str, Any]:
-    """Returns the keyword arguments of a call as `parse_config` takes them: without those that are None, and
-    with names in place of objects, which it registers; also what earlier calls have given for the experiment.
+    """Returns the keyword arguments of a call such as `train` as flags for `parse_config`. Classes, functions
+    and observers are registered, and replaced by their names. Keywords that are None are left out. Objects of
+    earlier calls for the experiment are registered again.
 
-    env: a class of envs or a function that makes one, as `register_env` has it, or an id of Gymnasium
-        without `gym_`; or a list of names, see --env.
-    encoder_custom and the like, algo, matchmaking: the factory.
-    observers: a list of observers, or of functions that make one. They follow this run only.
-    argv: flags of the call beside the keywords. trains: whether the call trains the experiment; once its
-        flags are accepted, call `keep_objects`.
+    keywords: flag -> value or object. `env`: a class, a function that makes an env, an id of Gymnasium
+        without `gym_`, or a list of names. `observers`: a list of observers, or of functions that make one;
+        only for this run. `encoder_custom`, `algo`, `matchmaking` and the like: the factory.
+    argv: flags of the call beside the keywords.
+    trains: whether the call trains the experiment; once its flags are accepted, call `keep_objects`.
 
     Raises ConfigError for an env that is made already, and for flags that name no folder.
     """
@@ -77,7 +77,8 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
 
 
 def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
-    """Replaces objects in keyword arguments by names. Returns the new keywords, and name -> object."""
+    """Replaces objects in keyword arguments by names, without registering them. Returns the new keywords, and
+    (flag, name) -> object."""
     named = dict(keywords)
     given: Objects = {}
     env = keywords.get("env")
@@ -109,7 +110,8 @@ def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
 
 
 def _plain(value: Any) -> Any:
-    """Converts a Python value to a flag's: paths become texts, and dicts JSON, as in --env_kwargs."""
+    """Converts a Python value to the value of a flag: paths become texts, and dicts become JSON, as in
+    --env_kwargs."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):

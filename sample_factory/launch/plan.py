@@ -125,8 +125,10 @@ def plan_envs(
 ) -> EnvPlan:
     """Returns how the rollout workers of a training make and step their envs.
 
-    matchmaking: the factory that --matchmaking names. seed, reports_infos: see EnvPlan. info: of the trial
-        before the run; None: the envs are not compared with it.
+    matchmaking: the factory that --matchmaking names.
+    seed: seed of the run, from which the envs' seeds are made.
+    reports_infos: whether an observer reads the infos of episodes.
+    info: properties of the env, found by trying it out; None: the envs are not compared with them.
     """
     sampling = config.sampling
     cfg = config.namespace()

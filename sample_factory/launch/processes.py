@@ -62,7 +62,10 @@ class ProcessRun:
         learners: Sequence[WorkerSpec] = (),
         ray: Cluster | None = None,
     ):
-        """learners: specs from `training_specs`, for a training. ray: the cluster of --num_nodes, or None."""
+        """Makes the child processes of a run; `run` starts them.
+
+        learners: specs from `training_specs`, for a training. ray: the Ray cluster of --num_nodes, or None.
+        """
         self._buffers = resources.buffers
         self._stepping = resources.channels.progress["stepping"]
         specs = [*learners, *sampling_specs(plan)]
@@ -82,7 +85,7 @@ class ProcessRun:
         self._next_line = FIRST_WAIT_SECONDS  # of the log, after the start
 
     def _children(self, *roles: str) -> list[Child]:
-        """Returns the current processes of these roles. A replaced process is not among them."""
+        """Returns the current processes of these roles; a dead process is left out once it is replaced."""
         return [child for child in self._supervisor.children if self._specs[child.name].role in roles]
 
     def run(self, loop: Loop, signals: StopSignals) -> list[Failure]:
@@ -163,11 +166,11 @@ class ProcessRun:
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
     def _stop_workers(self, loop: Loop, quietly: bool) -> list[Failure]:
-        """Stops all workers. Returns the failures of learners that have not saved; a failure of any other
-        worker costs nothing now, and is only logged.
+        """Stops all workers, and returns the failures of the main loop and of learners that have not saved. A
+        failure of any other worker is only logged, since nothing is lost by it at the end.
 
-        quietly: the run has failed, and what fails now is most likely a consequence: returns only learners
-            that had to be killed.
+        quietly: whether the run has failed, so that further failures are most likely consequences: then
+            returns only the failures of learners that had to be killed.
         """
         for learner in self._children(LEARNER):  # finishes an iteration and saves while other workers stop
             learner.stop()
@@ -229,7 +232,7 @@ def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
     """Returns the call on an env that a process is executing, e.g. "step of env 1"; empty if there is none.
 
     rollout_workers: indices of the rollout workers in the process; if several, the text names the worker.
-    stepping: see make_progress.
+    stepping: [num_workers] int64, which env a rollout worker steps or closes now, see `make_progress`.
     """
     for index in rollout_workers:
         env = stepping[index]
@@ -242,10 +245,10 @@ def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
 def starting_text(
     num_processes: int, starting: Sequence[str], seconds: float, ray: Cluster | None = None
 ) -> str:
-    """Returns how many processes are ready, and what the run waits for, as one line of a terminal.
+    """Returns how many processes are ready, and what the run waits for, as one line for the log.
 
-    starting: roles of the processes that are not ready yet. seconds: since the start. ray: the cluster of
-        --num_nodes.
+    starting: roles of the processes that are not ready yet. seconds: time since the start.
+    ray: the Ray cluster of --num_nodes.
     """
     num_ready = num_processes - len(starting)
     waiting = next(text for role, text in STARTING.items() if role in starting)

@@ -16,10 +16,10 @@ POLL_SECONDS = 0.05
 
 
 class SerialRun:
-    """Owns the workers of one run, all in this process.
+    """Runs the workers of a run in turn, all in this process.
 
-    Rollout workers are built last, after the main loop, so that their envs get its first messages before
-    their first reset.
+    Rollout workers are built last, after the main loop, so that their envs get the loop's first messages
+    before their first reset.
     """
 
     def __init__(

@@ -59,7 +59,8 @@ def why_done(config: Config) -> str | None:
 
 
 def log_resumed(config: Config) -> None:
-    """Logs the progress of a resumed experiment, the flags that have changed, and flags without effect."""
+    """Logs the progress of a resumed experiment, the flags that have changed since, and a warning for each
+    flag that has no effect on a resumed experiment."""
     if config.resumed is None:
         return
     name = config.run.experiment
@@ -94,10 +95,11 @@ def has_checkpoints(config: Config, policy_id: int) -> bool:
 
 
 def transfer_files(config: Config) -> tuple[Path | None, ...]:
-    """Returns for each policy the checkpoint of --transfer_from that gives it its first weights. All are None
-    without the flag; so are those of policies that have checkpoints of their own in the experiment.
+    """Returns for each policy the checkpoint of --transfer_from from which it gets its first weights. None
+    without the flag, and for a policy that already has checkpoints in this experiment.
 
-    Raises ConfigError if there is no such checkpoint, and if it is in the folder that this run replaces.
+    Raises ConfigError if there is no checkpoint to transfer, or if it is in the folder that this run
+    replaces.
     """
     policies = range(config.sampling.num_policies)
     name = config.run.transfer_from

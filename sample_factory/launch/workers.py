@@ -37,11 +37,12 @@ FACTORIES = {
 class WorkerSpec(NamedTuple):
     """Describes how to start a worker of a run.
 
-    role: one of the constants above.
-    worker_index: among the workers of the role; of learners and policy workers, among those of the policy.
+    role: one of the constants of this module, such as LEARNER.
+    worker_index: index among the workers of the role; for learners and policy workers, among those of the
+        policy.
     factory: class of the worker, or a function that makes it.
-    args: its first arguments. The buffers, the channels and the ChildContext follow.
-    policy_id: of a learner or policy worker.
+    args: first arguments of the factory; the buffers, the channels and the ChildContext follow.
+    policy_id: policy of a learner or policy worker; None for other workers.
     rollout_workers: indices of the rollout workers in the process.
     """
 
