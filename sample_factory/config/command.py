@@ -66,7 +66,7 @@ OF_EXPERIMENT = frozenset(("env", "experiment", "experiments_root", "train_dir",
 # How actions are chosen.
 OF_CHOICE = frozenset(("eval_deterministic", "continuous_actions_sample", "eval_env_frameskip"))
 # Of the network, what decides which weights it has and what it computes from them.
-OF_NETWORK = {"normalize_returns"} | flags_of(ModelFlags)
+OF_NETWORK = flags_of(ModelFlags) | {"normalize_returns"}
 OF_NETWORK -= {"policy_initialization", "policy_init_gain", "initial_stddev"}
 OF_NETWORK -= {"centralized_critic", "centralized_critic_sees"}
 # Of commands that play in an env.

@@ -8,17 +8,18 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from sample_factory.config.command import TRAIN, Command
 from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, write_atomically
 from sample_factory.config.flag_parser import nearest_flag
-from sample_factory.config.flags import section_fields, shortened
+from sample_factory.config.flags import shortened
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 from sample_factory.config.sections import (
+    ALIASES,
     RETIRED_DEFAULTS,
     TRAINING_SECTIONS,
     EnvFlags,
@@ -39,17 +40,10 @@ class FlagNamespace(argparse.Namespace):
     `cfg.batched_sampling`, can always be read, but are in `vars(cfg)` only if they were set.
     """
 
-    _ALIASES: ClassVar[Mapping[str, str]] = {
-        alias: field.name
-        for section in TRAINING_SECTIONS.values()
-        for field, _ in section_fields(section)
-        for alias in field.metadata["aliases"]
-    }
-
     def __getattr__(self, name: str) -> Any:
         """Returns a flag by its name in version 2, or the default of a retired flag, for names not in `vars`.
         Raises AttributeError, with the nearest flag, for any other name."""
-        flag = self._ALIASES.get(name)
+        flag = ALIASES.get(name)
         if flag is not None and flag in vars(self):
             return vars(self)[flag]
         if name in RETIRED_DEFAULTS:
@@ -58,10 +52,10 @@ class FlagNamespace(argparse.Namespace):
         raise AttributeError(f"cfg has no flag {name}{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(self._ALIASES.get(name, name), value)
+        super().__setattr__(ALIASES.get(name, name), value)
 
     def __contains__(self, name: object) -> bool:
-        return self._ALIASES.get(str(name), name) in vars(self) or name in RETIRED_DEFAULTS
+        return ALIASES.get(str(name), name) in vars(self) or name in RETIRED_DEFAULTS
 
     def __getitem__(self, name: str) -> Any:
         """Returns the value of a flag. Raises KeyError, with the nearest flag."""

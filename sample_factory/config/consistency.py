@@ -13,7 +13,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED, experiment_folder
 from sample_factory.config.flags import MAX_FLOAT, MAX_INT, ConfigError, default_of, shortened
 from sample_factory.config.monitoring_flags import EVALUATED
-from sample_factory.config.sections import TRAINING_SECTIONS, ModelFlags
+from sample_factory.config.sections import FLAGS, ModelFlags
 
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
 # An encoder of a user's own may read other names than the choices of these flags.
@@ -139,13 +139,10 @@ def _refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
 
 def _check_algorithm(config: Config) -> None:
     """Raises ConfigError for a flag that the declaration of the algorithm refuses, see AlgorithmInfo."""
-    algo = config.run.algo
-    info = algorithm_info(algo)
-    for section in TRAINING_SECTIONS.values():
-        for field in dataclasses.fields(section):
-            reason = info.refuses.get(field.name)
-            if reason is not None and (value := config.flat()[field.name]) != field.default:
-                raise ConfigError(f"--{field.name}={value} does not work with --algo={algo}: {reason}")
+    algo, values = config.run.algo, config.flat()
+    for flag, reason in algorithm_info(algo).refuses.items():
+        if values[flag] != FLAGS[flag].default:
+            raise ConfigError(f"--{flag}={values[flag]} does not work with --algo={algo}: {reason}")
 
 
 def _check_sampling(config: Config) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import FLAGS
 from sample_factory.runtime.gpu import may_have_gpu
 
 _SMALL_TASKS: Mapping[str, Any] = {
@@ -128,8 +128,7 @@ def follow_observation(
     layer = f"defaults for {observed if groups is None else 'simulators'}"
     followed = dataclasses.replace(config.choose(layer, chosen), open_flags=frozenset())
     for flag in FOLLOWING & config.choices.keys():
-        default = next(getattr(of, flag) for of in TRAINING_SECTIONS.values() if flag in vars(of))
-        left_out = config.choose("", {flag: default})
+        left_out = config.choose("", {flag: FLAGS[flag].default})
         others = choose(dataclasses.replace(left_out, open_flags=config.open_flags | {flag}))
         if flag in others:
             followed = followed.could_choose(layer, {flag: others[flag]})

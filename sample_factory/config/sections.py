@@ -370,18 +370,12 @@ def flags_of(*sections: type) -> frozenset[str]:
     return frozenset(field.name for section in sections for field in dataclasses.fields(section))
 
 
-def names_of(field: "dataclasses.Field[Any]") -> tuple[str, ...]:
-    """Returns the name of a flag, and its aliases."""
-    return field.name, *field.metadata["aliases"]
-
-
-# All flags but those of env families, with their aliases.
-FLAG_NAMES = frozenset(
-    name
-    for section in TRAINING_SECTIONS.values()
-    for field in dataclasses.fields(section)
-    for name in names_of(field)
-)
+# The shared flags: all but those of single commands and of env families.
+FLAGS: Mapping[str, "dataclasses.Field[Any]"] = {
+    field.name: field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section)
+}
+ALIASES = {alias: name for name, field in FLAGS.items() for alias in field.metadata["aliases"]}
+FLAG_NAMES = frozenset((*FLAGS, *ALIASES))
 
 
 def flat_values(section: Any) -> dict[str, Any]:

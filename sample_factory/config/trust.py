@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, default_of, shortened
-from sample_factory.config.sections import FLAG_NAMES, OWN_FOLDER, TRAINING_SECTIONS, names_of
+from sample_factory.config.sections import ALIASES, FLAG_NAMES, FLAGS, OWN_FOLDER
 from sample_factory.config.versions import versions
 from sample_factory.runtime.log import log
 from sample_factory.runtime.safe_files import special_kind
@@ -244,8 +244,7 @@ def code_named_in(values: Mapping[str, Any]) -> list[str]:
 
     values: flag -> value, as in cfg.json.
     """
-    fields = (field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section))
-    flags = [field.name for field in fields if field.metadata["names_code"]]
+    flags = [name for name, field in FLAGS.items() if field.metadata["names_code"]]
     named = [name for name in flags if any(_is_code(name, text) for text in _texts_in(values.get(name)))]
     for name, may_name_code in ((ENV_KWARGS, _have_texts), (EVAL_FLAGS, _have_names)):
         text = values.get(name)
@@ -280,8 +279,7 @@ def _have_names(flags: str) -> bool:
         words = shlex.split(flags)
     except ValueError:  # a quotation mark is missing; refused when the flags are used
         words = [flags]
-    fields = [field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section)]
-    places = {name for field in fields if _is_place(field) for name in names_of(field)}
+    places = {name for name, field in FLAGS.items() if _is_place(field)}
     name = ""
     for word in words:
         text = word
@@ -290,7 +288,7 @@ def _have_names(flags: str) -> bool:
         # A text for a flag of an env family may be a path.
         is_plain = name in FLAG_NAMES or text in ("", "True", "False") or _is_number(text)
         if (
-            name in places
+            ALIASES.get(name, name) in places
             or MARKS.search(word)
             or not is_plain
             or (name in ("env", "levels") and _is_code(name, text))

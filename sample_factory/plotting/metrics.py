@@ -26,7 +26,7 @@ from sample_factory.config.experiment_folder import (
     saved_path,
 )
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags, flat_values
+from sample_factory.config.sections import FLAGS, OWN_FOLDER, RunFlags
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.safe_files import refuse_special
@@ -244,10 +244,7 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
     version = old_version(saved) or CURRENT_VERSION
     if version != CURRENT_VERSION:
         return {**DEFAULTS_OF_OLDER_VERSIONS, **saved}, version
-    defaults: dict[str, Any] = {}
-    for section in TRAINING_SECTIONS.values():
-        defaults.update(flat_values(section()))
-    return {**defaults, **saved}, version
+    return {**{name: field.default for name, field in FLAGS.items()}, **saved}, version
 
 
 def _read_curves(
