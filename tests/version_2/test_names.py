@@ -81,24 +81,31 @@ def test_a_command_of_version_2_is_started_by_its_old_name(module, monkeypatch, 
     assert printed.out.startswith(f"usage: python -m sample_factory {name} ") and printed.err == ""
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+FIRST_IMPORTS = """
+import os, sys
+before = list(sys.meta_path), list(sys.path_hooks)
+import sample_factory
+from sample_factory.algo import advantages
+from sample_factory.envs import env_registry
+assert before == (sys.meta_path, sys.path_hooks)
+for statement in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(statement)
+        sys.exit()
+    assert os.wait()[1] == 0, statement
+"""
+
+
+def test_the_first_import_of_an_old_name_works_and_no_import_before_it_installs_the_finder():
+    statements = (
         "from sample_factory.algo.utils.context import global_model_factory",
         "from sample_factory.cfg.arguments import parse_full_cfg",
         "from sample_factory.envs.env_utils import register_env",
         "from sample_factory.train import run_rl",
         "from sample_factory.envs.env_registry import global_env_registry",
         "from sample_factory.utils.utils import log; import sf_examples.vizdoom.train_vizdoom",
-    ],
-)
-def test_the_first_import_of_an_old_name_installs_the_finder_and_no_import_before_it(statement):
-    program = (
-        "import sys\nbefore = list(sys.meta_path), list(sys.path_hooks)\nimport sample_factory\n"
-        "from sample_factory.algo import advantages\nfrom sample_factory.envs import env_registry\n"
-        f"assert before == (sys.meta_path, sys.path_hooks)\n{statement}"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-c", FIRST_IMPORTS, *statements], check=True)
 
 
 def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
