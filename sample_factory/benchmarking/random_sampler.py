@@ -225,8 +225,8 @@ def _watch(
     config: Config,
     write: Callable[[float, int, float | None], None],
 ) -> None:
-    """Starts the sampling, and reports the speed until a limit or a signal. write: see `_figures_writer`.
-    Raises the Failure of a worker."""
+    """Starts the sampling, and reports the speed until a limit or a signal. `write`: function that
+    `_figures_writer` returns; called with each report. Raises the Failure of a worker that fails."""
     flags: RandomSamplerFlags = config.extra["random_sampler"]
     is_due = Every(config.monitoring.status_interval)
     started = reported_at = time.monotonic()

@@ -89,13 +89,13 @@ def unpack(buffers: TrajectoryBuffers, packed: Packed, buffer_indices: np.ndarra
 def are_weights_due(
     flags: ClusterFlags, max_policy_lag: int, held: Stamp | None, newest: Stamp, diverged: int
 ) -> bool:
-    """Returns whether to send the newest weights of a policy to a node now, by --weights_sync.
+    """Decides by --weights_sync whether to send the newest weights of a policy to a node now.
 
     max_policy_lag: lag in SGD steps beyond which samples are not trained on.
     held: stamp of the weights with which the node acts; None if it has received none.
     newest: stamp of the learner's weights.
-    diverged: newest version from which the learner's policy has diverged, see
-        learning.learner.newest_diverged.
+    diverged: newest version whose actions differ too much from the learner's policy, see `newest_diverged` in
+        learning/learner.py.
     """
     if held is None or held.generation != newest.generation:
         return True

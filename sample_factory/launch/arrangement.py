@@ -88,14 +88,14 @@ def _reason(config: Config, info: EnvInfo) -> str:
 
 
 def _choose_num_envs(config: Config, info: EnvInfo) -> int:
-    """Returns a number of envs per rollout worker, a multiple of --worker_num_splits.
+    """Chooses the number of envs per rollout worker, a multiple of --worker_num_splits. It follows from the
+    number of agents of a worker:
 
-    - Usually the worker gets USUAL_AGENTS.
-    - Fewer if a rollout of all agents would fill more than MOST_BATCHES: samples that wait for the learner
-      get old.
-    - Up to MOST_AGENTS if the env steps within FAST_SECONDS, as long as they fill at most FEW_BATCHES.
-    - As many as fill one batch, at most, with --async_rl=False, and a number that divides the trajectories
-      of an iteration.
+    - USUAL_AGENTS usually. Fewer if a rollout of all agents would fill more than MOST_BATCHES batches:
+      samples that wait for the learner get old.
+    - Up to MOST_AGENTS if the env steps within FAST_SECONDS, as long as a rollout fills at most FEW_BATCHES.
+    - With --async_rl=False, a rollout fills at most one batch, and the agents have equal shares in an
+      iteration.
     - Fewer if the simulators would need more than MEMORY_SHARE of the free memory.
     - SERIAL_AGENTS in serial mode, where the number must not depend on a measured time.
     """

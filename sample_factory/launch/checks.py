@@ -142,7 +142,8 @@ def check_env(config: Config, info: EnvInfo) -> None:
 
 
 def check_alternation(config: Config, topology: Topology) -> None:
-    """Raises ConfigError if agents cannot contribute equally to an iteration with --async_rl=False."""
+    """Raises ConfigError if, with --async_rl=False, the trajectories of an iteration cannot be divided
+    equally among the agents."""
     trajectories, num_agents = topology.trajectories_per_batch, topology.num_agents
     if config.sampling.async_rl or trajectories % num_agents == 0:
         return
@@ -176,7 +177,7 @@ def _check_past_selves(config: Config, info: EnvInfo) -> None:
 def check_levels(config: Config, info: EnvInfo) -> None:
     """Raises ConfigError if --level_choice does not fit the levels of the env or the other flags.
 
-    config: with a number for --num_envs_per_worker.
+    config: must have a number for --num_envs_per_worker.
     """
     choice, count = config.env.level_choice, len(info.levels)
     if not count:

@@ -114,7 +114,7 @@ class ProcessRun:
         log.info("%s received: saving and stopping; another one ends without saving", signal_name)
 
     def _log_start(self) -> None:
-        """Logs how many processes are ready, at growing intervals, and once that all are."""
+        """Logs at growing intervals how many processes are ready, and logs once when all are ready."""
         if self._are_ready:
             return
         seconds = time.monotonic() - self._began

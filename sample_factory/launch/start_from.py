@@ -117,8 +117,11 @@ def transfer_files(config: Config) -> tuple[Path | None, ...]:
 
 
 def _transferred(config: Config, source: Path, policy_id: int) -> Path:
-    """Returns the newest checkpoint of a policy in another experiment, or of policy 0 if the policy does not
-    exist there. source: folder of the other experiment, or a file, which is the checkpoint."""
+    """Returns the checkpoint to transfer to a policy: `source` if that is a file; otherwise, in the folder
+    `source` of another experiment, the newest checkpoint of this policy, or of policy 0 if there is none.
+
+    Raises ConfigError if the folder has no checkpoint of either policy.
+    """
     if source.is_file():
         return source
     kind = config.monitoring.load_checkpoint_kind
@@ -132,7 +135,7 @@ def _transferred(config: Config, source: Path, policy_id: int) -> Path:
 
 
 def _find_source(config: Config, name: str) -> Path:
-    """Returns the existing folder or file that --transfer_from names."""
+    """Returns the existing folder or file that --transfer_from names. Raises ConfigError if there is none."""
     run = config.run
     train_dir = experiment_folder(replace(run, experiments_root=None)).parent
     for path in (config.experiment_dir.parent / name, train_dir / name, Path(name).expanduser().absolute()):

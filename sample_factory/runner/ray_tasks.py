@@ -82,11 +82,12 @@ class RayBackend:
 
 
 def _run_on_worker(order: str, values: Mapping[str, str | None]) -> None:
-    """In a worker of Ray: runs a job; stops it if the task is cancelled.
+    """In a worker of Ray: runs a job; stops the job if the task is cancelled.
 
     order: path of the order file.
-    values: THREADS and GPUS in the runner's environment, which replace the values that Ray sets: Ray before
-        version 2.60 hides all GPUs from a task that asks for none. None: the variable is not set.
+    values: OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES in the runner's environment, to replace the values that
+        Ray sets: Ray before version 2.60 hides all GPUs from a task that asks for none. None: the variable is
+        not set.
     """
     env = {**os.environ, THREADS: values[THREADS]}
     if env.get(GPUS) == "":

@@ -137,7 +137,8 @@ class Child:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the child failed; None if it has not."""
+        """Returns why the child failed, raised or ended without a request to stop; None if it has not
+        failed."""
         self._has_ended()  # before reading: a child that has ended sends nothing more
         exit_code = self._exit_code
         self._read_messages()

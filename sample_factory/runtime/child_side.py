@@ -156,7 +156,8 @@ def pass_on(error: BaseException) -> None:
     """Re-raises a KeyboardInterrupt or SystemExit that user code has raised in the main process, where Ctrl+C
     and `sys.exit` must keep their effect.
 
-    Returns for any other exception, and always in a child: there both are errors of user code.
+    Returns for any other exception. Always returns in a child, where KeyboardInterrupt and SystemExit are
+    errors of user code.
     """
     if _link is None and not isinstance(error, Exception):
         raise error
@@ -242,7 +243,8 @@ def _watch_parent(settings: Mapping[str, Any], context: ChildContext, link: "_Pa
 
 
 def _watch_end(exit_code: int, mark: str) -> None:
-    """Runs in a thread: ends a process that still runs END_SECONDS after its work, and prints its stacks."""
+    """Runs in a thread: prints the stacks of all threads and ends this process if it still runs END_SECONDS
+    after its work was done."""
     time.sleep(END_SECONDS)
     text = (
         "Ended by force, %g s after its work was done. `close` of an env should return, and end all threads "

@@ -92,10 +92,11 @@ class Failure(Explained):
         If the exception is a Failure already, returns it unchanged, or, if there is a `message`, a copy with
         the other arguments as attributes.
 
-        where: see the class; left out if there is no `message` and the exception is an Explained, since the
-            message of an Explained is complete.
+        where: what has failed, e.g. the name of a child. Not used for an Explained without a `message`, whose
+            own message is complete.
         message: replaces the message of the exception.
-        permanent: see Explained; default: the exception's attribute, False if it is not an Explained.
+        permanent: whether the process would fail again after a restart; default: the attribute of an
+            Explained, False for any other exception.
         """
         is_explained = isinstance(error, Explained)
         if permanent is None:
@@ -167,7 +168,7 @@ def one_line(error: BaseException) -> str:
     """Returns one line about an exception, e.g. "LookupError: no level 7 (my_env.py:34)": type, message, the
     line of user code that raised it, and advice if it comes from a limit of this process.
 
-    For an Explained: its message only, with the line of user code if it was raised from an exception there.
+    For an Explained: only the message, with the line of user code if an exception in user code is its cause.
     """
     if isinstance(error, Explained):
         text = " ".join(_message(error).split())
@@ -182,11 +183,10 @@ def one_line(error: BaseException) -> str:
 
 
 def short_traceback(error: BaseException) -> str:
-    """Returns the traceback with the frames of user code only; all frames if there are none, since then the
-    fault is in this package.
+    """Returns the traceback with the frames of user code only. Without such frames the fault is in this
+    package, and the traceback has all frames.
 
-    For an Explained: the short traceback of the exception of user code that it was raised from; empty if
-    there is none.
+    For an Explained: the short traceback of the exception in user code that is its cause; empty without one.
     """
     if isinstance(error, Explained):
         cause = error.__cause__

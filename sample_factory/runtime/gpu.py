@@ -46,7 +46,8 @@ def why_no_gpu() -> str | None:
 
 def name_of_gpu(index: int) -> str:
     """Returns the value of CUDA_VISIBLE_DEVICES that lets a child process see only one GPU.
-    index: position of this GPU among all GPUs that this process sees. Raises ValueError if it sees fewer."""
+    index: position of this GPU among all GPUs that this process sees. Raises ValueError if this process sees
+        fewer GPUs."""
     names = _visible_names()
     if names is None:
         return str(index)

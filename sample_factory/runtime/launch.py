@@ -123,7 +123,7 @@ def _write_payload(
 
     Returns (descriptor of the file, descriptors that are pickled in it and must be passed to the child).
 
-    A file rather than the connection: writing to the connection would wait for the child's interpreter.
+    A file is used since writing to the connection would have to wait for the child's interpreter.
     """
     stream = io.BytesIO()
     pickle.dump(settings, stream)

@@ -138,7 +138,7 @@ def escaped(text: str) -> str:
 
 def _escape_controls(record: logging.LogRecord) -> bool:
     """Escapes control characters in a record, whose text may come from files that other people wrote.
-    A logging filter that returns True for every record."""
+    This is a logging filter: it returns True, which keeps the record."""
     text = record.getMessage()
     if CONTROLS.search(text):
         record.msg, record.args = escaped(text), ()
@@ -234,8 +234,9 @@ class TerminalFormatter(logging.Formatter):
     """
 
     def __init__(self, stream: TextIO, worker: str = ""):
-        """stream: where the lines are shown. worker: name of this process, for records without the attribute
-        `worker`; empty in the main process."""
+        """Makes a formatter for lines shown on `stream`.
+        worker: name of this process, for records without the attribute `worker`; empty in the main
+            process."""
         super().__init__()
         self._worker = worker
         self._stream = stream

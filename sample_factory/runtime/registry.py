@@ -76,7 +76,8 @@ class Registry:
 
     def find(self, name: str) -> Any:
         """Returns the factory of a name; returns an unknown name of the form "module:attribute" unchanged.
-        Raises ConfigError for any other unknown name; the message suggests a similar name and lists all."""
+        Raises ConfigError for any other unknown name; the message suggests a similar name and lists all
+        names."""
         if name in self._factories or ":" in name:
             return self._factories.get(name, name)
         hint = did_you_mean(name, self._factories) or ";"

@@ -54,7 +54,8 @@ def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Modul
 
 
 def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
-    """Returns the number of outputs of a module for one input. shape: of the input, without batch axis."""
+    """Returns the number of outputs of a module for one input. `shape`: shape of the input without batch
+    axis."""
     with torch.no_grad():
         return int(module(torch.zeros(1, *shape)).numel())
 
@@ -90,7 +91,8 @@ class TensorDict(dict[str, Any]):
 
 
 class RunningMeanStdInPlace(RunningNormalizer):
-    """Normalises tensors [B, *shape] float32 in place; updates the statistics before, in training mode."""
+    """Normalises tensors [B, *shape] float32 in place; in training mode, first updates the statistics by
+    them."""
 
     def forward(self, x: Tensor, denormalize: bool = False) -> None:
         if self.training and not denormalize:

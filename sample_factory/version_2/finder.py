@@ -90,8 +90,8 @@ def _is_listed(path: str) -> bool:
 
 
 def _advice(path: str) -> str:
-    """Returns what to write in place of a module: the sentence in MODULES about the module or the nearest
-    package that contains it, else PAGE."""
+    """Returns what to write in place of a module: the sentence that `names.py` lists for the module or the
+    nearest package that contains it; without one, a reference to the page about version 2."""
     while path:
         if path in MODULES:
             return MODULES[path]

@@ -51,7 +51,8 @@ class Runner(Observer):
         return ExperimentStatus.SUCCESS
 
     def run(self) -> int:
-        """Trains, and returns the exit code of `run_rl`."""
+        """Trains. Returns the exit code: 0 if the run is done or was stopped, 1 if it failed, 2 for bad
+        input."""
         for name, follower in self._followers.items():
             register_observer(name, follower)
         try:

@@ -106,7 +106,8 @@ _NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
 
 
 def _others(evaluation: bool) -> set[str]:
-    """Returns all names on a cfg that come from this package: not from the script, nor from the env.
+    """Returns the names on a cfg that belong to this package, not to the script or its env: flags, flags that
+    are no longer there, and notes on how the cfg was made.
     evaluation: whether the cfg is of a script that plays."""
     hub = {field.name for field in dataclasses.fields(EnjoyHubFlags)} if evaluation else set()
     return _NOTES | FLAG_NAMES | RETIRED_FLAGS.keys() | hub
@@ -356,7 +357,9 @@ register_vizdoom_components = register_mujoco_components = register_atari_compon
 
 
 def parse_cfg(argv: list[str] | None = None, evaluation: bool = False) -> FlagNamespace:
-    """Calls `parse_sf_args` and `parse_full_cfg`; returns the cfg."""
+    """Parses the command line of a script that adds no arguments, and returns the cfg for `run_rl` and
+    `enjoy`.
+    argv: the arguments; None: the arguments of this process. evaluation: whether the script plays."""
     return parse_full_cfg(parse_sf_args(argv, evaluation)[0], argv)
 
 
