@@ -39,7 +39,8 @@ class RayCluster:
     """Connects this process to a Ray cluster."""
 
     def __init__(self, ray_address: str | None, experiment_dir: Path):
-        """Connects to the cluster of --ray_address, or starts Ray on this machine alone if there is none.
+        """Connects to the Ray cluster of --ray_address or RAY_ADDRESS; without one, starts Ray on this
+        machine.
         Raises CommandFailed if the cluster cannot be reached, or Ray does not start."""
         self._local_ray: LocalRay | None = None
         cluster = find_cluster(ray_address)

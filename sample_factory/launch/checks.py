@@ -112,7 +112,8 @@ def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
 
 
 def check_env(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError for flags of a training that do not fit the spaces or the agents of the env."""
+    """Raises ConfigError for flags of a training that contradict the spaces or the kinds of agents of the
+    env, e.g. for a number of policies that is not a multiple of the number of kinds."""
     check_normalized_keys(config, info)
     learning = config.learning
     has_box = any(action_layout(spaces.action).box_actions for spaces in info.kinds.spaces)
@@ -175,7 +176,8 @@ def _check_past_selves(config: Config, info: EnvInfo) -> None:
 
 
 def check_levels(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError if --level_choice does not fit the levels of the env or the other flags.
+    """Raises ConfigError if --level_choice names no way to choose levels, or needs more envs, one machine or
+    a limit of the run.
 
     config: must have a number for --num_envs_per_worker.
     """
@@ -203,8 +205,8 @@ def check_levels(config: Config, info: EnvInfo) -> None:
 
 
 def check_simulator(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError for flags of a training that would make several simulators in one process, or a
-    simulator in a process without a network."""
+    """For a training in a simulator of many envs: raises ConfigError for flags that would make several
+    simulators in one process, or a simulator in a process that does not compute actions."""
     sampling = config.sampling
     if not info.is_simulator:
         return
@@ -225,7 +227,8 @@ def check_simulator(config: Config, info: EnvInfo) -> None:
 
 
 def check_normalized_keys(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError if --normalize_input_keys names no observation, or one that is an index."""
+    """Raises ConfigError if --normalize_input_keys names a key that is no observation, or an observation that
+    is an index (Discrete)."""
     named = config.model.normalize_input_keys
     observed = {key: space for kind in info.kinds.spaces for key, space in kind.observation.spaces.items()}
     # An evaluation needs no observations that only the critic gets.
@@ -244,7 +247,8 @@ def check_normalized_keys(config: Config, info: EnvInfo) -> None:
 
 
 def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
-    """Raises ConfigError if --critic_only_keys of a training do not fit the observations."""
+    """Raises ConfigError if --critic_only_keys of a training names a key that is no observation, or leaves
+    the actor nothing to observe."""
     keys = config.model.critic_only_keys
     own = [[key for key in kind.observation.spaces if key != ACTION_MASK] for kind in kinds.spaces]
     observed = list(dict.fromkeys(itertools.chain(*own)))
@@ -302,7 +306,8 @@ def _facts(kinds: AgentKinds) -> Facts:
 
 
 def _is_picture(box: Any) -> bool:
-    """Returns whether a space is always encoded as an image; False for small images and real numbers."""
+    """Returns whether an observation space is always encoded as an image: bytes, and not small in height or
+    width."""
     is_bytes = is_image(box) and box.dtype == np.uint8
     return is_bytes and min(image_layout(box.shape).size[1:]) >= MIN_SMALL_SIDE
 

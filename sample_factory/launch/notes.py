@@ -18,7 +18,8 @@ FAR = 10.0  # numbers of actions above it, or below its inverse, are far from th
 
 
 def note_levels(config: Config, info: EnvInfo) -> list[Note]:
-    """Returns a line about the levels of the env and how an episode gets one; none without levels."""
+    """Returns a line about the number and names of the env's levels; for an env without levels, a warning if
+    --level_choice was typed and has no effect."""
     choice = config.env.level_choice
     if info.levels:
         names = shortened(", ".join(info.levels))

@@ -168,9 +168,11 @@ def plan_acting(config: Config, policies: Sequence[PolicySpec], seed: int) -> Ac
 def with_defaults_for(
     config: Config, kinds: AgentKinds, is_simulator: bool = False
 ) -> tuple[Config, list[Note]]:
-    """Returns the configuration with the flag defaults for the agents' observations, and lines for the log.
+    """Returns the configuration with the defaults of flags for pictures or vectors, whichever the agents
+    observe, and lines for the log. Small boards and tables count as vectors.
 
-    Boards of a few fields, and tables, count as vectors. Raises ConfigError if a default contradicts a flag.
+    is_simulator: whether the env is a batched simulator, for which there are further defaults.
+    Raises ConfigError if a default contradicts a flag.
     """
     if not config.open_flags:
         return config, []
@@ -222,8 +224,9 @@ def with_defaults_for(
 def with_centralized_critic(
     config: Config, family: EnvFamily, info: EnvInfo
 ) -> tuple[Config, EnvFamily, EnvInfo]:
-    """Returns config, family and info of a run in which each agent also observes its team mates, for its
-    critic only; the same ones without --centralized_critic.
+    """Returns config, family and info of a run in which the critic of each agent also observes the agent's
+    team mates, or the state of the env. Without --centralized_critic, the config loses keys that an earlier
+    run has added for it; family and info are returned unchanged.
 
     Raises ConfigError if the env has no teams, or no state.
     """

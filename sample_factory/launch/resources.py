@@ -14,7 +14,7 @@ from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
 
 def allocate(plan: SamplingPlan) -> Resources:
-    """Allocates the shared memory and the queues of a run."""
+    """Allocates the shared memory (trajectory buffers, weights, counters) and the queues of a run."""
     buffers = TrajectoryBuffers(plan.topology, kind_layouts(plan.info.kinds), plan.state_size)
     return Resources(buffers, _make_channels(plan))
 

@@ -32,7 +32,7 @@ def shared_imports(config: Config) -> AbstractContextManager[None]:
 
 
 def _import_modules() -> None:
-    """Imports torch and the workers' modules in a thread, while the main thread waits for the env's trial."""
+    """Imports torch and the workers' modules; runs in a thread, while the main thread tries out the env."""
     with contextlib.suppress(Exception):  # SerialRun imports them again, which raises it in the main thread
         for module in MODULES:
             importlib.import_module(module)

@@ -16,7 +16,8 @@ KINDS = {
 
 
 def special_kind(mode: int) -> str | None:
-    """Returns "a named pipe", "a socket" or "a device" for the `st_mode` of such a file; otherwise None."""
+    """Returns what a file is by its `st_mode`: "a named pipe", "a socket" or "a device"; None for any other
+    file."""
     return KINDS.get(stat.S_IFMT(mode))
 
 

@@ -101,7 +101,7 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
-        """The current children: successors in place of the children that were restarted."""
+        """Returns the current children: a child that was restarted is replaced by its successor."""
         return list(self._children.values())
 
     @property

@@ -71,8 +71,8 @@ def family_of_script(env_name: str) -> EnvFamily:
 
 
 class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
-    """Adapts a multi-agent env of version 2, whose agents have the same spaces, to lists with one entry per
-    agent.
+    """Wraps a multi-agent env of version 2, so that it takes and returns lists with one entry per agent. All
+    agents of the env have the same spaces.
 
     With --batched_sampling, `step` of the env gets an array of actions [A] or [A, K], or, for a Tuple with a
     Box, a list with an array [A, ...] for each component; with --env_gpu_actions, tensors in place of arrays.
