@@ -100,7 +100,7 @@ def _duration(seconds: Sequence[float], runs: int = 1) -> str:
 
 def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
     """Measures the stages one after another, --repeats times; returns stage -> its measurements.
-    Prints what is measured and how long it takes, then the speed. folder: for temporary files."""
+    Prints what is measured and how long it takes, then the speed. `folder`: folder for temporary files."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     seconds = (flags.warmup_seconds, flags.seconds)
     total = len(STAGES) * flags.repeats
@@ -235,7 +235,8 @@ def _part_text(part: Mapping[str, Any] | None) -> str:
 def figures(
     config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the contents of the --json file. runs, hardware: see `report`."""
+    """Returns the contents of the --json file.
+    runs: stage -> its measurements. hardware: result of `describe_hardware`."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     stages = {name: median_run(several) for name, several in runs.items()}
     return {

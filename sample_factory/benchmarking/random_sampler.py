@@ -109,7 +109,8 @@ class RandomSampler:
 
 
 def run_sampler(config: Config) -> None:
-    """Runs the command `dummy_sampler`: samples with random actions and prints the speed, see `sample`."""
+    """Runs the command `dummy_sampler`: steps envs with random actions and prints the speed of each
+    worker."""
     print("\n".join(sample(config)))
 
 

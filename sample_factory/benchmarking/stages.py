@@ -59,12 +59,14 @@ class StageFailed(CommandFailed):
 
 
 class Usage(NamedTuple):
-    """CPU time and memory of a program and of all processes that it has started, at one moment.
+    """Describes what a program and all processes that it has started use of the machine at one moment.
 
-    time: seconds since 1970. cpu_seconds: used so far by the processes that are alive. machine_seconds: CPU
-    time of the available cores so far, of all programs. memory_mb: role -> resident memory of each process.
+    time: seconds since 1970.
+    cpu_seconds: CPU time that the processes that are alive have used so far.
+    machine_seconds: CPU time that all programs have used of the available cores so far.
+    memory_mb: role -> resident memory of each process.
     stolen_seconds: time that the host of this virtual machine has taken from the available cores.
-    gpu_busy: see runtime.gpu.gpu_busy.
+    gpu_busy: utilisation of the busiest GPU, 0..1; None if unknown.
     """
 
     time: float
@@ -110,7 +112,7 @@ class Stage(NamedTuple):
 
     @property
     def waits(self) -> dict[str, float]:
-        """Component -> share of its time, 0..1, in which it waits for other components."""
+        """Returns component -> share of its time, 0..1, in which it waits for other components."""
         return {name: parts["wait"]["share"] or 0.0 for name, parts in self.parts.items() if "wait" in parts}
 
 
@@ -235,8 +237,10 @@ def measure(
 ) -> Stage:
     """Computes the results of a stage. Raises StageFailed if nothing was measured.
 
-    figures: lines that the command has written. usages: see `run_program`. seconds: lengths of warm-up and
-    measurement. began: when the command was started, in seconds since 1970.
+    figures: lines that the command has written.
+    usages: what the command has used, every USAGE_SECONDS.
+    seconds: lengths of warm-up and measurement.
+    began: when the command was started, in seconds since 1970.
     """
     if not figures:
         raise StageFailed(stage, "it wrote no figures")

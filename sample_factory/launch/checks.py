@@ -279,7 +279,8 @@ def flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | Non
 
 
 def log_flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | None = None) -> None:
-    """Logs the lines of `flags_without_effect`."""
+    """Logs a warning for each typed flag that has no effect in an env with these agents. `parsed`: the
+    configuration as `parse_config` returned it; None if that is `config`."""
     for line in flags_without_effect(config, kinds, parsed):
         log.warning("%s", line)
 

@@ -26,11 +26,12 @@ FILES_OF_AN_EXPERIMENT = {"cfg.json", "config.json", "sf_log.txt"}
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """The locked folder of a run.
+    """The experiment folder of a run, which is locked for this run.
 
     lock: keeps other runs out of the folder.
     created: the folders that did not exist before this run, the innermost first.
-    moved_aside: with --restart_behavior=restart, the new path of the experiment that was there before.
+    moved_aside: with --restart_behavior=restart, the new path of the experiment that was in the folder
+        before.
     """
 
     path: Path

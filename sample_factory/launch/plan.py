@@ -54,12 +54,13 @@ MAX_RANDOM_SECONDS = 10.0  # for the random first steps of all envs of a worker
 def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> RunPlan:
     """Returns the plan of a training, without its evaluations.
 
-    config: as parsed. info: the properties of the env, if the caller knows them. Otherwise an env is tried
-        out in a child process, and so is a network of the user's own.
+    config: the configuration that `parse_config` returned.
+    info: properties of the env; None: the env is tried out in a child process, and so is a network of the
+        user's own.
 
-    Raises ConfigError with what is wrong and what would be right, ImportError for a missing package,
-    CommandFailed if the Ray cluster cannot be reached, and Failure if the env, or a network or algorithm
-    of the user's own, cannot be made.
+    Raises ConfigError for flags that cannot be used, ImportError for a missing package, CommandFailed if the
+    Ray cluster cannot be reached, and Failure if the env, or a network or algorithm of the user's own, cannot
+    be made.
     """
     algorithm, matchmaking = check_names(config)
     check_machine(config, is_training=True)

@@ -128,9 +128,10 @@ class ProcessRun:
             log.info(starting_text(len(children), starting, seconds, self._ray))
 
     def _train(self, loop: Loop, signals: StopSignals) -> None:
-        """Runs the main loop until the run is done or to be stopped.
+        """Runs the main loop until the run is done or a signal has arrived. Replaces rollout workers and
+        inline samplers that have died.
 
-        Raises Failure, also for a rollout worker that cannot be built at the start.
+        Raises the Failure of any other worker, and of a rollout worker that dies before the run has begun.
         """
         has_started = False
         while not signals.requested:

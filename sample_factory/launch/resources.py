@@ -36,8 +36,9 @@ def log_start(plan: SamplingPlan, num_bytes: int) -> None:
 
 
 def allocate_training(plan: RunPlan) -> Resources:
-    """Allocates the resources of a training: also makes the population and the league, or loads those of an
-    earlier run. Raises ConfigError if files in the experiment folder cannot be read."""
+    """Allocates the resources of a training: shared memory and queues, and also the population and the
+    league, which continue from files of an earlier run. Raises ConfigError if files in the experiment folder
+    cannot be read."""
     resources = allocate(plan.sampling)
     log_start(plan.sampling, resources.buffers.nbytes)
     return resources._replace(population=make_population(plan), league=make_league(plan))

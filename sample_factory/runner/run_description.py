@@ -189,7 +189,7 @@ def as_words(flag: str, value: Any) -> list[str]:
 
 
 def as_typed(value: Any) -> str:
-    """Returns the value of a parameter as a word of a command line."""
+    """Returns the value of a parameter as typed on a command line: dicts as JSON, lists with commas."""
     if isinstance(value, Mapping):  # for flags with JSON, such as --env_kwargs
         return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

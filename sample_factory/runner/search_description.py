@@ -27,7 +27,7 @@ VALUES = "values"  # of the tag: env -> one for each seed
 
 @dataclass
 class SearchDescription:
-    """Describes a search for the flags with which a command reaches the highest score, the mean over envs and
+    """Describes a search for the flags with which a command reaches the highest mean score over envs and
     seeds.
 
     search_name: folder in train_dir that holds all runs.

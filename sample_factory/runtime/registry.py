@@ -68,7 +68,7 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, in the order of their registration."""
+        """Returns all names, in the order in which they were first registered."""
         return tuple(self._factories)
 
     def __contains__(self, name: str) -> bool:

@@ -12,8 +12,8 @@ def main(payload_fd: int, connection_fd: int) -> None:
     """In a new child process: applies the settings that must be in effect before large modules are imported
     (path, cores, niceness), then runs the child.
 
-    payload_fd: descriptor of the file with the settings, the factory and its arguments. connection_fd: of the
-        connection to the parent.
+    payload_fd: descriptor of the file with the settings, the factory and its arguments.
+    connection_fd: descriptor of the connection to the parent.
     """
     payload = os.fdopen(payload_fd, "rb")
     payload.seek(0)

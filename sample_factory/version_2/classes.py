@@ -47,7 +47,8 @@ def fc_layer(in_features: int, out_features: int, bias: bool = True, spec_norm: 
 
 
 def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Module) -> nn.Module:
-    """Makes fully connected layers of these sizes, each followed by `activation`; nn.Identity if none."""
+    """Makes fully connected layers of these sizes, each followed by `activation`; nn.Identity if there are
+    none."""
     pairs = itertools.pairwise([input_size, *layer_sizes])
     layers = [layer for pair in pairs for layer in (nn.Linear(*pair), activation)]
     return nn.Sequential(*layers) if layers else nn.Identity()

@@ -209,9 +209,9 @@ def create_env(
 ) -> Any:
     """Makes an env by its name, as its author wrote it, without the adapters of this version.
 
-    env_config: maps worker_index, vector_index and env_id. Raises UnknownEnvError for a name that is not
-    registered, and ConfigError if `env` or `env_kwargs` in `cfg` name code to import, unless `cfg` is a
-    FlagNamespace or signed.
+    env_config: dict with worker_index, vector_index and env_id, for the env; None: all are 0.
+    Raises UnknownEnvError for a name that is not registered, and ConfigError if `env` or `env_kwargs` in
+    `cfg` name code to import, unless `cfg` is a FlagNamespace or signed.
     """
     values = {} if cfg is None or isinstance(cfg, FlagNamespace) else values_of_cfg(cfg)
     used = {name: values[name] for name in ("env", ENV_KWARGS) if name in values}

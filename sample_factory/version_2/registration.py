@@ -83,9 +83,10 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
     observation_spaces = action_spaces = None  # hides attributes that a simulator uses for itself
 
     def __init__(self, env: gym.Env[Any, Any], takes_batches: bool, device: str | Literal[False] = False):
-        """Wraps an env.
+        """Wraps an env of version 2.
 
-        takes_batches: value of --batched_sampling: actions of all agents in one array.
+        takes_batches: value of --batched_sampling: whether the env takes the actions of all agents in one
+            array.
         device: value of --device if the env takes tensors of actions; False if it takes arrays.
         """
         super().__init__(env)

@@ -18,7 +18,10 @@ COMMAND = TRAIN._replace(
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Runs `train` or, with --algo=DUMMY_SAMPLER, `dummy_sampler`; returns the exit code.
-    argv: default: the arguments of this process. env: a class of envs or a function, in place of --env."""
+
+    argv: the arguments; None: the arguments of this process.
+    env: a class of envs or a function that makes one, in place of --env.
+    """
     arguments = sys.argv[1:] if argv is None else argv
     parser = make_parser()
     parser.add_argument("--algo", nargs="?", default="APPO")
