@@ -351,7 +351,7 @@ def _try_out(config: Config, name: str, function: Callable[..., Any], args: tupl
 
 
 def _probe_algorithm(*args: Any) -> None:
-    """Imports the check of the algorithm, which loads torch, and runs it."""
+    """In a child, or in serial mode: checks an algorithm by `probe_algorithm`, whose import loads torch."""
     from sample_factory.learning.algorithm_check import probe_algorithm
 
     probe_algorithm(*args)

@@ -89,8 +89,8 @@ class Failure(Explained):
     def of(cls, error: BaseException, where: str, message: str = "", permanent: bool | None = None) -> Self:
         """Returns a Failure that describes an exception.
 
-        If the exception is a Failure already, returns it unchanged, or, if there is a `message`, a copy with
-        the other arguments as attributes.
+        If the exception is a Failure already, returns it unchanged; with a `message`, returns a copy that has
+        the arguments `where`, `message` and `permanent` as attributes.
 
         where: what has failed, e.g. the name of a child. Not used for an Explained without a `message`, whose
             own message is complete.

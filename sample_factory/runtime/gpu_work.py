@@ -110,8 +110,8 @@ class GraphCapture:
 
 @contextlib.contextmanager
 def _error_on_wait() -> Iterator[None]:
-    """Returns a block in which waiting for the device raises RuntimeError. A capture would fail too, but
-    could leave random generators and memory in the state of a capture."""
+    """Returns a block in which waiting for the device raises RuntimeError, for a trial before a capture. The
+    capture would fail too, but could leave random generators and memory marked as being captured."""
     previous = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         # Torch warns that this mode does not find every wait.

@@ -106,8 +106,8 @@ _NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
 
 
 def _others(evaluation: bool) -> set[str]:
-    """Returns the names on a cfg that belong to this package, not to the script or its env: flags, flags that
-    are no longer there, and notes on how the cfg was made.
+    """Returns the names on a cfg that neither the script nor its env has added: flags of this package, flags
+    of earlier versions, and notes on how the cfg was made.
     evaluation: whether the cfg is of a script that plays."""
     hub = {field.name for field in dataclasses.fields(EnjoyHubFlags)} if evaluation else set()
     return _NOTES | FLAG_NAMES | RETIRED_FLAGS.keys() | hub
