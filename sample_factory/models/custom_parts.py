@@ -98,16 +98,9 @@ def int_attribute(module: nn.Module, attribute: str, meaning: str, part: str) ->
     it is missing or no int. meaning: e.g. "the width of its output". part: e.g. ENCODER."""
     needs = f"{describe(part, type(module).__name__)} needs an int attribute {attribute}, {meaning}"
     try:
-        size = operator.attrgetter(attribute)(module)
-    except AttributeError:
-        is_property = attribute in dir(type(module))
-        raise NetworkError(
-            f"{needs}{'; its property raises AttributeError' if is_property else ''}"
-        ) from None
-    try:
-        return operator.index(size)
-    except TypeError:
-        raise NetworkError(f"{needs}, not {size!r}") from None
+        return operator.index(operator.attrgetter(attribute)(module))
+    except (AttributeError, TypeError) as error:
+        raise NetworkError(f"{needs}: {error}") from None
 
 
 class NetworkSpace(spaces.Dict):

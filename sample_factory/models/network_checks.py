@@ -4,8 +4,8 @@ Policy workers compute one step at a time, for any number of agents; a learner c
 call. If the results differ, the learner trains on other outputs than the agents have acted on.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -75,26 +75,26 @@ def check_network(
     if next(model.parameters(), None) is None:
         raise NetworkError(f"{what} has no parameters to train")
     int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _named(what):
         torch.manual_seed(0)
         observations = made_up_observations(observation_space, STEPS, ROWS, model.device)
-        _compare(what, model, twin, observations)
+        _compare(model, twin, observations)
         seen = {key: tensor[0] for key, tensor in observations.items()}
         first = torch.zeros(ROWS, model.state_size)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=with_autocast):
-            _call(what, partial(model.eval().act, seen, first, deterministic=True))
+            model.eval().act(seen, first, deterministic=True)
 
 
-def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Mapping[str, Tensor]) -> None:
+def _compare(model: ActorCritic, twin: ActorCritic, observations: Mapping[str, Tensor]) -> None:
     """Compares the outputs of `model` acting step by step with outputs for many steps in one call: of
     `model`, without and with resets, and of `twin` with the same weights, in evaluation and in training mode.
-    Raises NetworkError for the first difference, with its likely cause. what: names the network in errors."""
+    Raises NetworkError for the first difference, with its likely cause."""
     some_resets = np.zeros((STEPS, ROWS), bool)
     some_resets[[0, 1, 2], [0, 1, 0]] = True
     for weight in model.parameters():
         if not weight.any():  # layers that start at 0 would hide a difference
             nn.init.normal_(weight)
-    _call(what, partial(twin.load_state_dict, model.state_dict()))
+    twin.load_state_dict(model.state_dict())
     for learner, is_training, resets, reason in (
         (model, False, None, STEPWISE),
         (model, False, some_resets, RESETS),
@@ -102,8 +102,8 @@ def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Map
         (twin, True, None, MODES),
     ):
         learner.train(is_training)  # which a user's network may override, and return nothing
-        learned = _unroll(what, learner, observations, torch.zeros(ROWS, learner.state_size), resets)
-        acted = _act_step_by_step(what, model.eval(), observations, resets)
+        learned = _unroll(learner, observations, torch.zeros(ROWS, learner.state_size), resets)
+        acted = _act_step_by_step(model.eval(), observations, resets)
         unrolls = learned.logits, learned.values, learned.rnn_state
         for name, unrolled, stepwise in zip(NetworkOutput._fields, unrolls, acted):
             # NaN in the same places is no difference: made-up observations may be impossible ones.
@@ -111,11 +111,11 @@ def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Map
             difference = float((unrolled - stepwise).abs().max()) if stepwise.numel() else 0.0
             largest = float(stepwise.abs().max()) if stepwise.numel() else 0.0
             if difference > TOLERANCE * max(1.0, largest):
-                raise NetworkError(f"{what}: its {name} differ by {difference:.2g} {reason}")
+                raise NetworkError(f"its {name} differ by {difference:.2g} {reason}")
 
 
 def _act_step_by_step(
-    what: str, model: ActorCritic, observations: Mapping[str, Tensor], resets: np.ndarray | None
+    model: ActorCritic, observations: Mapping[str, Tensor], resets: np.ndarray | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the network as when acting, one call per step and row. Returns logits [T, B, L], values [T, B] and
     the last rnn_state [B, state_size]."""
@@ -127,13 +127,12 @@ def _act_step_by_step(
             if resets is not None and resets[t, row]:
                 rnn_state[row] = 0
             seen = {key: tensor[t : t + 1, row : row + 1] for key, tensor in observations.items()}
-            output = _unroll(what, model, seen, rnn_state[row : row + 1])
+            output = _unroll(model, seen, rnn_state[row : row + 1])
             logits[t, row], values[t, row], rnn_state[row] = output.logits, output.values, output.rnn_state
     return logits, values, rnn_state
 
 
 def _unroll(
-    what: str,
     model: ActorCritic,
     observations: Mapping[str, Tensor],
     rnn_state: Tensor,
@@ -141,28 +140,31 @@ def _unroll(
 ) -> NetworkOutput:
     """Calls `model.unroll` and returns its output. Raises NetworkError if the call raises or an output has a
     wrong shape."""
-    output: NetworkOutput = _call(what, partial(model.unroll, observations, rnn_state, resets))
+    output = model.unroll(observations, rnn_state, resets)
     shape = next(iter(observations.values())).shape[:2]
-    _check_shape(what, "logits", output.logits, (*shape, model.num_logits), "[T, B, num_logits]")
-    _check_shape(what, "values", output.values, (*shape,), "[T, B]")
-    _check_shape(what, "an rnn_state", output.rnn_state, (shape[1], model.state_size), "[B, state_size]")
+    _check_shape("logits", output.logits, (*shape, model.num_logits), "[T, B, num_logits]")
+    _check_shape("values", output.values, (*shape,), "[T, B]")
+    _check_shape("an rnn_state", output.rnn_state, (shape[1], model.state_size), "[B, state_size]")
     return output
 
 
-def _call(what: str, function: Callable[[], Any]) -> Any:
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Turns every error into a NetworkError that names the network by `what`."""
     try:
-        return function()
-    except NetworkError:
-        raise
-    except Exception as error:
+        yield
+    except NetworkError as error:
+        raise NetworkError(f"{what}: {error}") from None
+    except Exception as error:  # whatever a user's network raises
         raise NetworkError(f"{what}: forward raised {one_line(error)}") from error
 
 
-def _check_shape(what: str, name: str, output: Any, wanted: tuple[int, ...], meaning: str) -> None:
+def _check_shape(name: str, output: Any, wanted: tuple[int, ...], meaning: str) -> None:
     shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if shape != list(wanted):
-        text = f"forward returned {name} of shape {shape}; it should be {list(wanted)}: {meaning}"
-        raise NetworkError(f"{what}: {text}")
+        raise NetworkError(
+            f"forward returned {name} of shape {shape}; it should be {list(wanted)}: {meaning}"
+        )
 
 
 def made_up_observations(

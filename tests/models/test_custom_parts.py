@@ -474,7 +474,7 @@ FAULTS = [
     (
         "decoder",
         lambda flags, in_size: nn.Linear(in_size, 3),
-        "decoder Linear needs an int attribute out_size, the width of its output$",
+        "decoder Linear needs an int attribute out_size, the width of its output: ",
     ),
     ("actor_critic", SwapsAxes, r"values of shape \[3, 4\]; it should be \[4, 3\]: \[T, B\]"),
     ("actor_critic", WithoutParameters, "actor-critic mine has no parameters to train"),
@@ -488,8 +488,12 @@ FAULTS = [
         lambda *_: Features(*_, 64),
         r"out_size of the encoder 64, .*: forward raised .* \(12x3 and 64x",
     ),
-    ("encoder", lambda *_: Features(*_, "5"), "an int attribute out_size, the width of its output, not '5'"),
-    ("encoder", BadProperty, "out_size, the width of its output; its property raises AttributeError"),
+    (
+        "encoder",
+        lambda *_: Features(*_, "5"),
+        "an int attribute out_size, the width of its output: 'str' object",
+    ),
+    ("encoder", BadProperty, "out_size, the width of its output: .* no attribute"),
     ("encoder", sleepy, r"encoder mine: 1.weight has no size yet"),
     ("encoder", "json:__name__", "encoder mine is a str; it should be a factory"),
     ("encoder", Raising, "encoder mine .*: forward raised KeyError: 'pixels'"),
