@@ -34,9 +34,8 @@ class Simulator(Protocol):
 
     **The VecEnv of rsl_rl** is a simulator as well: an object with `get_observations` and
     `episode_length_buf`, which needs no `metadata`. `get_observations` returns the first observations, after
-    a call of `reset` if there is one. Steps return 4 values. Versions 1 and 2 of rsl_rl return the critic's
-    observations separately: as infos["observations"]["critic"], or, if there is the method
-    `get_privileged_observations`, as the second of 5 values.
+    a call of `reset` if there is one. Steps return 4 values. Version 2 of rsl_rl returns the critic's
+    observations separately, as infos["observations"]["critic"].
 
     num_envs: N.
     metadata: its entry "autoreset_mode" says when an env is reset. SAME_STEP: in the step that ends its

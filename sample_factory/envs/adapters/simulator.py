@@ -77,7 +77,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.render_mode = find(env, "render_mode")
         self._convention = convention_of(env)
         self._is_finite = bool(getattr(find(env, "cfg"), "is_finite_horizon", False))
-        self._has_privileged = hasattr(env, "get_privileged_observations")  # rsl_rl 1
         self._spread_seed: int | None = None
         self._device: Any = None  # of the actions
         with named_faults(name_of(env), "reset"):
@@ -100,10 +99,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             if is_vec_env(env) and hasattr(type(env), "get_observations"):
                 returned = env.get_observations()
             is_pair = isinstance(returned, tuple) and len(returned) == 2
-            observations, beside = returned if is_pair else (returned, None)
-            if self._has_privileged and beside is None:
-                beside = env.get_privileged_observations()
-        observations = _with_critic(observations, beside)
+            observations = _with_critic(*returned) if is_pair else returned
         self._device = device_of(observations)
         return to_host(observations)
 
@@ -132,8 +128,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             contract.check_step(returned, "each with an entry per env; or 4, with one `done` for both ends")
         observations, *values, infos = returned
         contract.check_info(infos, "step")
-        beside = values.pop(0) if self._has_privileged and len(values) == 3 else infos
-        observations, rewards, *ends = to_host((_with_critic(observations, beside), *values))
+        observations, rewards, *ends = to_host((_with_critic(observations, infos), *values))
         rewards = numbers_by_env("rewards", rewards, self.num_envs)
         names = ("done",) if len(ends) == 1 else ("terminated", "truncated")
         terminated, *cut = (flags_by_env(*pair, self.num_envs) for pair in zip(names, ends))
@@ -186,16 +181,12 @@ def _note_once(text: str, level: int = logging.INFO) -> None:
     log.log(level, text)
 
 
-def _with_critic(observations: Any, beside: Any) -> Any:
-    """Returns {"policy": observations, "critic": the critic's observations} if the simulator has observations
-    for the critic. Otherwise, or if the observations are a dict already, returns them unchanged.
-
-    beside: the critic's observations; None; or the infos of a step, which may have them as
-        infos["observations"]["critic"].
-    """
-    if isinstance(beside, Mapping):
-        groups = beside.get("observations")
-        beside = groups.get("critic") if isinstance(groups, Mapping) else None
-    if beside is None or isinstance(observations, Mapping):
+def _with_critic(observations: Any, infos: Any) -> Any:
+    """Returns {"policy": observations, "critic": ...} where the infos of a step or reset have the critic's
+    observations, as infos["observations"]["critic"]. Observations that are a dict already, or without those
+    of a critic, are returned unchanged."""
+    groups = infos.get("observations") if isinstance(infos, Mapping) else None
+    critic = groups.get("critic") if isinstance(groups, Mapping) else None
+    if critic is None or isinstance(observations, Mapping):
         return observations
-    return {"policy": observations, "critic": beside}
+    return {"policy": observations, "critic": critic}

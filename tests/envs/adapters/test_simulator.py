@@ -111,13 +111,11 @@ def test_the_example_of_the_contract_is_a_simulator():
 
 
 class WithCritic(TorchCrowd):
-    """VecEnvs of versions 1, 2 and 5 of rsl_rl. The critic observes twice what the actor does."""
+    """VecEnvs of versions 2 and 5 of rsl_rl. The critic observes twice what the actor does."""
 
     def __init__(self, version):
         super().__init__(2)
         self.version = version
-        if version == 1:
-            self.get_privileged_observations = lambda: 2 * self._buffer
         if version < 5:
             self.reset = lambda: (torch.zeros(2, 4), None)
 
@@ -126,23 +124,17 @@ class WithCritic(TorchCrowd):
 
     def get_observations(self):
         groups = self._groups(super().get_observations())
-        return {
-            1: groups["policy"],
-            2: (groups["policy"], {"observations": groups}),
-            5: groups,
-        }[self.version]
+        return (groups["policy"], {"observations": groups}) if self.version == 2 else groups
 
     def step(self, actions):
         own, *results, extras = super().step(actions)
         groups = self._groups(own)
-        if self.version == 1:
-            return groups["policy"], groups["critic"], *results, extras
         if self.version == 2:
             return groups["policy"], *results, {**extras, "observations": groups}
         return groups, *results, extras
 
 
-@pytest.mark.parametrize("version", [1, 2, 5])
+@pytest.mark.parametrize("version", [2, 5])
 def test_the_critics_observations_are_a_group_in_each_version_of_rsl_rl(version):
     seen, results = drive(adapt(WithCritic(version)), [5] * 4)
     assert set(seen[0]) == {"policy", "critic"}
@@ -150,19 +142,6 @@ def test_the_critics_observations_are_a_group_in_each_version_of_rsl_rl(version)
         assert (observations["critic"] == 2 * observations["policy"]).all()
         assert observations["policy"][:, 3].tolist() == [5 if number else -1] * 2
     assert [result.terminated.tolist() for result in results[2:]] == [[True, False], [False, True]]
-
-
-def test_a_vec_env_of_rsl_rl_1_without_other_observations_for_the_critic():
-    class Blind(TorchCrowd):
-        def get_privileged_observations(self):
-            return None
-
-        def step(self, actions):
-            observations, *results = super().step(actions)
-            return observations, None, *results
-
-    seen, results = drive(adapt(Blind(2)), [5] * 3)
-    assert set(seen[1]) == {"obs"} and results[2].terminated.tolist() == [True, False]
 
 
 def test_a_simulator_is_seeded_by_a_parameter_or_a_method():
