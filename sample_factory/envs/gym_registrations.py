@@ -31,7 +31,8 @@ class GymRegistrations:
 
 
 def _register(specs: Mapping[str, bytes]) -> GymRegistrations:
-    """In the child: registers ids with Gymnasium. specs: id -> pickled EnvSpec."""
+    """In the child: registers ids with Gymnasium while a GymRegistrations is unpickled, and returns the
+    unpickled object. specs: id -> pickled EnvSpec."""
     if specs:
         import gymnasium
 

@@ -43,8 +43,9 @@ class ImitateFlags:
 
 
 def check(config: Config) -> None:
-    """Checks the flags of `imitate` before any game is played. Raises ConfigError for an experiment that
-    already has checkpoints, a missing package, or a folder that exists."""
+    """Checks the flags of `imitate` before any game is played. Raises ConfigError if the experiment would
+    resume from checkpoints, if --games or --save_games lacks a package that it needs, or if --save_games is
+    not a new folder in one that exists."""
     flags: ImitateFlags = config.extra["imitate"]
     if config.run.restart_behavior == "resume" and find_checkpoints(config.experiment_dir, 0, "latest"):
         raise ConfigError(

@@ -62,7 +62,8 @@ def map_names(path: Path) -> list[str]:
 
 
 def count_starts(path: Path, map_name: str) -> Starts | None:
-    """Counts the starts of a map, one of `map_names`; None for a zip file, whose maps are not read."""
+    """Counts the points of a map at which players can start, by the games they are for. map_name: one of
+    `map_names`. Returns None for a zip file, whose maps are not read."""
     if zipfile.is_zipfile(path):
         return None
     lumps = _lumps(path)

@@ -223,7 +223,8 @@ class MatchLog:
         self._num_ended[agent] += 1
 
     def is_over(self, begun: np.ndarray) -> bool:
-        """Returns whether the match is over. begun: [num_agents] bool, agents within an episode."""
+        """Returns whether each agent that is within an episode has ended an earlier one in this match.
+        begun: [num_agents] bool, agents within an episode."""
         return not (begun & (self._num_ended == 0)).any()
 
     def whole_result(self, env: int, begun: np.ndarray) -> MatchEnded:
