@@ -249,7 +249,8 @@ class NodeLoop(Loop):
         return reports
 
     def receive(self, timeout: float) -> None:
-        """Stores the reports that arrive within `timeout` seconds."""
+        """Keeps what the node's workers report within `timeout` seconds, for `take_reports`; drops the
+        reports that a worker is ready."""
         reports = reports_in(self._reports_queue.get_many(timeout))
         with self._lock:
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))

@@ -103,7 +103,8 @@ def _read_key() -> bytes | None:
 
 
 def _create_key() -> bytes:
-    """Creates the key of this account. Returns it, or the key that another process has created meanwhile."""
+    """Creates the random key with which this account signs each cfg.json, and writes it to `key_file()`.
+    Returns it, or the key that another process has written meanwhile."""
     path = key_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = secrets.token_bytes(KEY_BYTES)

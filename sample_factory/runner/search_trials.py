@@ -62,7 +62,12 @@ def open_study(description: SearchDescription, folder: Path) -> optuna.Study:
 
 
 class Search:
-    """Proposes trials, gives their runs to a grid, and ends each trial by the scores of its runs."""
+    """Searches for the flags with the best score. Each trial is one proposal of Optuna: values of flags, with
+    which a Grid trains in every env of the search, with one seed after another.
+
+    Reports each trial's scores to Optuna while it runs. The trial ends when Optuna prunes it, when one of its
+    runs fails, or when all have finished.
+    """
 
     def __init__(
         self,

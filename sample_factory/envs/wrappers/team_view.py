@@ -108,7 +108,8 @@ def view_of_state(kinds: AgentKinds, space: gym.Space[Any] | None) -> TeamView:
 
 
 class TeamViewEnv(EnvAround):
-    """Wraps a MultiAgentEnv: adds the entries of a TeamView to its observations."""
+    """Wraps a MultiAgentEnv for a centralised critic: adds to each agent's observation what its team mates
+    observe and do, or the env's state, in the entries that a TeamView describes."""
 
     def __init__(self, env: MultiAgentEnv, view: TeamView):
         super().__init__(env)
