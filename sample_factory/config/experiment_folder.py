@@ -129,11 +129,14 @@ def read_saved(
 
 
 def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
-    """Raises ConfigError for links out of an existing experiment folder, if the links may be of another
-    account; see `refuse_links`.
+    """Protects from links that another account has put into an experiment folder: raises ConfigError as
+    `refuse_links`.
 
-    trusts: --trust_code was given. is_foreign: the folder's cfg.json was read before, and this account has
-    not signed it.
+    Nothing is checked if there is no folder yet, or if this account has signed the folder's cfg.json and no
+    other account may change the folder.
+
+    trusts: --trust_code was given; then nothing is checked either.
+    is_foreign: the config has values from a cfg.json of another account; then the folder counts as unsigned.
     """
     path = saved_path(folder)
     saved, damage = _read_once(None if is_foreign else path)

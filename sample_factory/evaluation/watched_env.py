@@ -43,8 +43,8 @@ class Watch:
         return self.env
 
     def restart(self, active: np.ndarray | None) -> None:
-        """Resets the sums when the env is reset. active: which agents act in the first step, bool
-        [num_agents]; None: all."""
+        """Starts the agents' episodes: their rewards and lengths are summed from 0. To be called whenever the
+        env was reset. active: which agents act in the first step, bool [num_agents]; None: all."""
         self.returns = np.zeros(self.env.num_agents)
         self._lengths = np.zeros(self.env.num_agents, np.int64)
         self._ended = np.zeros(self.env.num_agents, bool)  # in the last step

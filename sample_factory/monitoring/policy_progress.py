@@ -165,7 +165,8 @@ class EpisodeStats:
 
     @property
     def are_first(self) -> bool:
-        """Whether these are the first episodes: there is no full window yet, or they `are_short`."""
+        """Whether too few episodes have ended to compare their mean with others, e.g. for the best policy:
+        fewer than fill the window, or than agents play."""
         return self._num_added < self.window or self.are_short
 
     @property

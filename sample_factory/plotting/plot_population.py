@@ -101,9 +101,13 @@ def _heights(lines: Sequence[Line]) -> np.ndarray:
 
 
 def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[float, float, str]]:
-    """Returns a marker (x, y, key of the donor) for each takeover of a donor's weights that changes the line.
-    takeovers: a curve whose values are donors, at the env frames of the takeovers. is_setting: whether the
-        line shows a setting, not the objective."""
+    """Returns `Line.marks` for the moments when the policy of a line took over another policy's weights: a
+    marker on the line, with the key of the other policy's line.
+
+    takeovers: env frames of the takeovers; the values are the ids of the other policies; None: no takeovers.
+    is_setting: the line shows a setting, not the objective; then takeovers that left its value the same get
+        no marker.
+    """
     marks = []
     for frames, donor in zip(takeovers.steps, takeovers.values) if takeovers else ():
         height = np.interp(frames, line.x, line.y)
