@@ -238,8 +238,8 @@ class _ShapedCopies(RewardShaping):
 
 
 def wrapper_classes() -> tuple[type, ...]:
-    """Returns the wrapper classes: instances have the wrapped env in their attribute `env`. Classes of gym
-    and PettingZoo are included if these packages are imported."""
+    """Returns the classes by which `isinstance` recognises a wrapper, whose attribute `env` is the wrapped
+    env. Classes of gym and PettingZoo are included if these packages are imported."""
     import gymnasium as gym  # here, since the commands import this module and have to start quickly
 
     classes: tuple[type, ...] = (HoldsEnv, gym.Wrapper, gym.vector.VectorWrapper)

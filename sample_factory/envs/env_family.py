@@ -102,8 +102,9 @@ class EnvFamily:
         return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
 
     def without_flags(self, values: Mapping[str, Any], others: Collection[str]) -> dict[str, Any]:
-        """Returns the entries of `values` that belong to no flag, i.e. that a script has added: their names
-        are neither flags of the family nor in `others`. Names that cannot be attributes are left out."""
+        """Returns the entries of `values` that a script has set without declaring a flag: their names are
+        neither flags of the family nor in `others`, the names of all other flags. Names that cannot be
+        attributes are left out."""
         own = set() if self.flags is None else {field.name for field in dataclasses.fields(self.flags)}
         names = [name for name in values if name.isidentifier() and not keyword.iskeyword(name)]
         return {name: values[name] for name in names if name not in own and name not in others}
@@ -117,8 +118,8 @@ class EnvFamily:
         function with **kwargs and a parameter for the name, `cfg` or `env_config` gets `cfg` and `env_config`
         as well. Others do not, since they may pass **kwargs on to an env.
 
-        While --num_envs_per_worker is not chosen yet, as in the trial of the env, cfg has the smallest number
-        that can be chosen, since make_env may compute with it.
+        While --num_envs_per_worker is not chosen yet, as when an env is tried out before a run, cfg has
+        the smallest number that can be chosen, since make_env may compute with it.
         """
         prepare_sdl()
         if getattr(cfg, "num_envs_per_worker", 1) is None:

@@ -209,7 +209,8 @@ def _make_adapted(
 
 
 class EnvProbe:
-    """In the child: makes an env, tries it out, describes it as an EnvInfo, and closes it."""
+    """In a child process, before a run: makes an env, tries it out, describes it as an EnvInfo, and closes
+    it."""
 
     def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
         self._family = family
@@ -256,8 +257,9 @@ class EnvProbe:
         return info._replace(levels=tuple(level.name for level in levels))
 
     def _with_all_copies(self, info: EnvInfo) -> EnvInfo:
-        """Returns the EnvInfo of the env with as many copies as the run will make, from the EnvInfo of few
-        copies. Raises EnvContractError unless make_env made as many copies as it was asked for."""
+        """Returns the EnvInfo of the env with as many copies as the run will make, from `info` of the few
+        copies that the probe makes. Raises EnvContractError unless make_env made as many copies as it was
+        asked for."""
         if self._num_copies is None:
             return info
         few, count = min(FEW_COPIES, self._num_copies), self._num_copies
@@ -277,7 +279,7 @@ class EnvProbe:
 
 
 class _SpacesProbe(EnvProbe):
-    """In the child: makes an env, returns its spaces and closes it."""
+    """In a child process: makes an env, returns its spaces as its author wrote them, and closes it."""
 
     def run(self) -> list[OwnSpaces]:
         """Returns the spaces of the first agent of each kind."""

@@ -151,8 +151,9 @@ def _find_entry(env_name: str) -> FamilyEntry | None:
 def resolve_family(env_name: str) -> EnvFamily:
     """Returns the family of an env.
 
-    Raises UnknownEnvError with the nearest name, ImportError with the extra to install, and ConfigError for a
-    registration with a wrong "module:attribute" string.
+    Raises UnknownEnvError, with the nearest name, if no family has the env; ImportError, with the extra to
+    install, if a package that the family needs is missing; and ConfigError for a registration with a wrong
+    "module:attribute" string.
     """
     entry = _find_entry(env_name)
     if entry is None or _is_prefix_alone(env_name):
@@ -215,8 +216,8 @@ def gym_name_of(env_name: str) -> str:
 
 def resolve_trained_family(env_name: str) -> EnvFamily:
     """Returns the family of an env in which a policy was trained. Raises the errors of `resolve_family`:
-    UnknownEnvError, ImportError for a missing package, and ConfigError. The UnknownEnvError of a name without
-    a family also says how to play envs that only a script registers."""
+    UnknownEnvError, ImportError if a package that the family needs is missing, and ConfigError. The
+    UnknownEnvError of a name without a family also says how to play envs that only a script registers."""
     try:
         return resolve_family(env_name)
     except UnknownEnvError as error:

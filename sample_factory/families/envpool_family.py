@@ -58,8 +58,8 @@ def _warn_of_buttons(full_env_name: str) -> None:
 
 
 def follows_observation(full_env_name: str) -> bool:
-    """Returns whether the flag defaults of an EnvPool env depend on its observation, as in Gymnasium: True
-    unless its suite has a similar family of this package, such as Atari."""
+    """Returns whether the flag defaults of an EnvPool env depend on its observation, as those of `gym_` envs
+    do: True unless its suite has a similar family of this package, such as Atari."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")
@@ -67,8 +67,9 @@ def follows_observation(full_env_name: str) -> bool:
 
 
 def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the flag defaults of the family whose envs are most similar. Raises UnknownEnvError for an id
-    that EnvPool does not have, and MissingPackage without EnvPool."""
+    """Returns the flag defaults of an `envpool_` env: those of the family of this package that has the most
+    similar envs, such as Atari. Raises UnknownEnvError for an id that EnvPool does not have, and
+    MissingPackage if EnvPool is not installed."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     if follows_observation(full_env_name):

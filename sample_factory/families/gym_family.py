@@ -128,7 +128,8 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
 
 
 def suite_defaults(env_id: str) -> Mapping[str, Any]:
-    """Returns flag -> default for the suite of an id; empty for an id of no known suite."""
+    """Returns flag -> default for the suite, such as dm_control, that an id of Gymnasium belongs to; empty
+    for an id of no known suite."""
     return next((flags for start, flags in SUITES.items() if re.match(start, env_id)), {})
 
 
@@ -229,7 +230,7 @@ def parse_name(full_env_name: str) -> tuple[str | None, str]:
 
 def find_spec(full_env_name: str) -> EnvSpec:
     """Imports the env's module and returns the EnvSpec that the module has registered. Raises
-    UnknownEnvError, with the nearest id, and ImportError for a missing package."""
+    UnknownEnvError, with the nearest id, and ImportError if the env needs a package that is not installed."""
     module, env_id = parse_name(full_env_name)
     if module is not None:
         importlib.import_module(module)
@@ -250,7 +251,7 @@ def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
     on the observation.
 
     If no module has to be imported first, checks the id. Raises UnknownEnvError for an unknown id, and
-    ImportError for a missing package.
+    ImportError if the env needs a package that is not installed.
     """
     if parse_name(full_env_name)[0] is None:
         find_spec(full_env_name)

@@ -110,8 +110,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self._spread_seed = seed
 
     def _spread(self) -> None:
-        """Lets each env start at a random step of its first episode, as rsl_rl does, if `spread_episodes` was
-        called and the simulator counts the steps of episodes."""
+        """Lets each env start at a random step of its first episode, so that episodes do not all end
+        together, if `spread_episodes` was called and the simulator counts the steps of episodes."""
         ages, limit = find(self.env, AGES), self.max_episode_steps()
         if self._spread_seed is not None and ages is not None and limit is not None:
             fill(ages, np.random.default_rng(self._spread_seed).integers(limit, size=self.num_envs))

@@ -75,7 +75,7 @@ class SingleAgentAdapter(Adapter):
         return StepResult((reward,), (terminated,), (truncated,), end_infos, active, costs)
 
     def _look_at_actions(self) -> None:
-        """Logs a warning, once, if the env has changed its action space: the agent keeps the first one."""
+        """Logs a warning, once, if the env has changed its action space, which the agent does not follow."""
         before, now = self._action_space, self.env.action_space
         if now is before or self._has_warned or now == before:
             return

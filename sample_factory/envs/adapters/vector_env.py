@@ -30,7 +30,8 @@ from sample_factory.spaces.observations import batch_layout
 
 
 def _with_masks(keys: Collection[str]) -> set[str]:
-    """Returns `keys` of a vector env's infos, and the keys of their masks: `_key` for each `key`."""
+    """Returns `keys` of a vector env's infos, and `_key` for each `key`: under this key, Gymnasium stores
+    which sub-envs have the entry."""
     return {*keys, *(f"_{key}" for key in keys)}
 
 

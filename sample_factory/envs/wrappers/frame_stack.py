@@ -144,8 +144,8 @@ class FrameStack(EnvAround):
         return self._write(self._env.receive(self._history.advance()), into)
 
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
-        """Writes the stacks to `into`, after the env has written its observations of a step to the history.
-        result: of the step; returned unchanged."""
+        """Writes the stacks to `into`, after the env has written the newest observations to the
+        FrameHistory. result: of the env's step; returned unchanged."""
         begins = np.logical_or(result.terminated, result.truncated)
         if self._inactive is not None and not self.takes_turns:
             begins |= self._inactive

@@ -112,7 +112,8 @@ class LevelSwitch(EnvAround):
             self._go_to(self._draw())
 
     def _draw(self) -> int:
-        """Returns the index of the next level: in turn, or drawn by the weights of the levels."""
+        """Returns the index of the next level: in turn if the EnvConfig has `levels_in_turn`, else drawn by
+        `_weights`."""
         if self._in_turn:
             return (self._now + self._in_turn) % len(self._levels)
         weights = self._weights()
@@ -136,8 +137,8 @@ class LevelSwitch(EnvAround):
             self._next = number
 
     def _begin(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts an episode, after making another env if the next level needs one. Returns `active` of the
-        reset."""
+        """Starts an episode, after making another env if the next level needs one. Returns which
+        agents act in the first step, [num_agents] bool; None: all."""
         self._is_begun = False
         if self._next is not None:
             former = self._env

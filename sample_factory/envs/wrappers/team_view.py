@@ -48,7 +48,8 @@ class _Group(NamedTuple):
 
 
 class TeamView(NamedTuple):
-    """Describes further entries of the observations of an env's agents: what their team mates observe and do.
+    """Describes the entries that a centralised critic needs in the agents' observations: what an agent's team
+    mates observe and do.
 
     - others/KEY: the observation KEY of all team mates, in the order of the env: vectors are concatenated,
       images are stacked. Zeros for a mate that does not act.

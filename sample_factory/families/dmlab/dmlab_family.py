@@ -127,8 +127,8 @@ def make_dmlab_env(
 
 
 def level_settings(level: str, cfg: Any, env_config: EnvConfig) -> Mapping[str, str]:
-    """Returns a level's settings for `config` of deepmind_lab.Lab. Raises ConfigError for a missing data
-    set."""
+    """Returns a level's settings for `config` of deepmind_lab.Lab. Raises ConfigError if the level
+    shows images of --dmlab30_dataset and there is no such folder."""
     settings = {"width": str(cfg.res_w), "height": str(cfg.res_h)}
     name = level_name(level)
     if name in WITH_DATASET:

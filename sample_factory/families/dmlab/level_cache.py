@@ -25,7 +25,8 @@ MAX_SEED = 2**31 - 1  # exclusive; the engine takes a C int
 
 
 def seeds_file(folder: Path, level: str) -> Path:
-    """Returns the file with the seeds of a level, e.g. <folder>/_contributed/dmlab30/rooms_watermaze..."""
+    """Returns the file that lists a level's seeds, those of cached maps or those that are used, depending on
+    `folder`: e.g. <folder>/_contributed/dmlab30/rooms_watermaze..."""
     return folder / f"_{level}{SEEDS_SUFFIX}"
 
 
@@ -105,7 +106,8 @@ class LevelCache:
         return True
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Caches the map at `pk3_path`, and its seed. A full disk is logged once and does not end the run."""
+        """Caches the map at `pk3_path` as `key`, and its seed. If that fails, as on a full disk, logs a
+        warning, and this process stores no more maps of the level."""
         if not self._is_writable:
             return
         try:
@@ -139,6 +141,7 @@ def _lock(file: FileIO) -> None:
 
 
 def _parse_seeds(lines: bytes) -> list[int]:
-    """Returns the first number of each line; an incomplete line, which a full disk can leave, is skipped."""
+    """Returns the seeds in lines of a `seeds_file`, the first number of each line. Skips a line without a
+    number, which a full disk can leave."""
     words = [line.split()[:1] for line in lines.splitlines()]
     return [int(word[0]) for word in words if word and word[0].isdigit()]

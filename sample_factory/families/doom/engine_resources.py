@@ -85,7 +85,8 @@ class EngineFolder:
         self.program = launcher if os.access(launcher, os.X_OK) else ENGINE_PROGRAM
 
     def engine_pid(self) -> int | None:
-        """Returns the engine's process id; None before its start, or if it started without the launcher."""
+        """Returns the engine's process id; None before its start, or if it had to start without
+        the shell script that records the id."""
         record = self.path / "engine"
         words = record.read_text().split() if record.exists() else []
         return int(words[0]) if words else None  # no words: it is just being written
@@ -111,7 +112,8 @@ class _Reaper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def add_folder(self) -> Path:
-        """Makes an empty folder and returns it; starts the shell if this is the first one."""
+        """Makes an empty folder for an engine, and returns it; for the first folder, starts the shell that
+        cleans up if this process is killed."""
         with self._lock:
             if not self._folders:
                 self._start()
@@ -120,7 +122,7 @@ class _Reaper:
             return folder
 
     def remove_folder(self, folder: Path) -> None:
-        """Removes a folder; ends the shell if this was the last one."""
+        """Removes an engine's folder; after the last one, ends the shell that `add_folder` has started."""
         with self._lock:
             if folder not in self._folders:
                 return

@@ -82,8 +82,8 @@ def run(config: Config, family: EnvFamily) -> None:
 
 
 def _game_of(env: Any) -> tuple[DoomSpec, EngineSettings]:
-    """Closes an env of Doom, and returns its scenario and the settings of its engine. Raises ValueError for
-    any other env."""
+    """Closes an env of Doom, and returns its scenario and the settings of its engine, with which a human's
+    engine is made. Raises ValueError for any other env."""
     env.close()
     inner = env.unwrapped
     if not isinstance(inner, DoomEnv | DoomMatchEnv):
