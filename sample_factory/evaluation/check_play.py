@@ -27,7 +27,7 @@ MAX_SECONDS = 10.0  # no further step after this
 
 
 class Play:
-    """Collects what the steps of an env have shown, up to the first exception.
+    """Collects what the steps of an env have shown, up to the first exception, for a CheckReport.
     lines: title -> text of a line in the report. faults: cause -> text of one line.
     info: properties of the env; None if the env cannot be made."""
 

@@ -169,7 +169,9 @@ def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
 
 
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
-    """Raises ConfigError for flags that contradict each other."""
+    """Raises ConfigError if the flags name both a scripted player and a policy as the opponent, if the two
+    policies were trained in different envs and --env does not choose one, or unless exactly one policy and
+    one checkpoint are named for the first contestant."""
     of_policy = (flags.opponent_experiment, flags.opponent_policy_index, flags.opponent_checkpoint)
     if flags.opponent_player is not None and any(value is not None for value in of_policy):
         raise ConfigError(

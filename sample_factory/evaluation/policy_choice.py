@@ -158,7 +158,8 @@ def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
 
 
 def _existing(config: Config, policy: int) -> str:
-    """Returns a text that lists the checkpoints of a policy; if it has none, the policies that have some."""
+    """Returns text for an error message that lists the checkpoints of a policy; if it has none, the policies
+    that have some."""
     folder = config.experiment_dir
     names = [kind for kind in PREFIXES if find_checkpoints(folder, policy, kind)]
     names += [f"{MILESTONE}{milestone.version}" for milestone in find_milestones(folder, policy)]

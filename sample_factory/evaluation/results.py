@@ -261,7 +261,8 @@ class Evaluation(NamedTuple):
 
 
 def left_to_measure(chosen: Iterable[PolicyChoice], evaluations: Sequence[Evaluation]) -> list[PolicyChoice]:
-    """Returns the chosen policies that have played in none of the evaluations."""
+    """Returns the chosen policies that have played in none of the evaluations, because a signal or a failure
+    has ended the command early."""
     return [choice for choice in chosen if not any(choice in done.choices for done in evaluations)]
 
 

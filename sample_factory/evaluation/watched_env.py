@@ -18,7 +18,8 @@ from sample_factory.spaces.actions import action_layout
 
 
 class Watch:
-    """Records what happened in the last step of a session's env; called by the session to wrap the env.
+    """Records the last step of an env that `enjoy` shows, for texts in its pictures and the count of frames.
+    The session calls this object to wrap the env.
 
     env: the env as it is stepped. num_steps: number of steps so far.
     frames_left_out: number of env frames not played because an episode ended before its last action had been

@@ -42,8 +42,9 @@ class ExportFlags:
 
 
 def _check(config: Config) -> None:
-    """Raises ConfigError for flags that cannot be used: the name of the file, a value that only the critic
-    can compute, a missing package."""
+    """Raises ConfigError if the name of the file does not end with .onnx, if --export_value is set but the
+    critic needs observations that the policy does not get, or if onnx, onnxscript or onnxruntime is
+    missing."""
     path = config.extra["export"].export_path
     if path is not None and not path.endswith(".onnx"):
         raise ConfigError(f"--export_path={path} should end with .onnx")
@@ -123,8 +124,9 @@ def export_onnx(
         An ExportedPolicy for each file, with `path` and `check.largest`, the largest difference.
 
     Raises:
-        ConfigError: There is no such experiment or checkpoint, a flag is wrong, or a package is missing. A
-            subclass of ValueError. No file is written if this or one of the following is raised.
+        ConfigError: There is no such experiment or checkpoint, a flag is wrong, or onnx, onnxscript or
+            onnxruntime is not installed. A subclass of ValueError. No file is written if this or one of the
+            following is raised.
         CheckpointError: The checkpoint cannot be used.
         ExportFailed: The network cannot be exported, or its outputs differ by more than 1e-4.
     """

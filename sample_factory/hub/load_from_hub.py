@@ -136,8 +136,8 @@ def _converted(downloaded: Path, version: int, destination: Path) -> Path:
 
 
 def _move(source: Path, folder: Path) -> None:
-    """Moves `source` to `folder`; an experiment there is deleted afterwards by the caller. Raises ConfigError
-    if a run uses the existing experiment."""
+    """Moves `source` to `folder`; an experiment that exists in `folder` is moved beside `source`, where the
+    caller deletes it. Raises ConfigError if a run uses this experiment."""
     if not folder.exists():
         source.rename(folder)
         return

@@ -44,8 +44,8 @@ class ImitateFlags:
 
 def check(config: Config) -> None:
     """Checks the flags of `imitate` before any game is played. Raises ConfigError if the experiment would
-    resume from checkpoints, if --games or --save_games lacks a package that it needs, or if --save_games is
-    not a new folder in one that exists."""
+    resume from checkpoints, if --games or --save_games is set but minari, pyarrow or Pillow is missing, or if
+    --save_games exists or its parent folder does not."""
     flags: ImitateFlags = config.extra["imitate"]
     if config.run.restart_behavior == "resume" and find_checkpoints(config.experiment_dir, 0, "latest"):
         raise ConfigError(
@@ -59,7 +59,8 @@ def check(config: Config) -> None:
 
 
 def check_data_set(flag: str, new: str | None = None) -> None:
-    """Raises ConfigError if a package for data sets is missing, or a new data set cannot be created.
+    """Raises ConfigError if minari, pyarrow or Pillow is missing, which read and write data sets, or if the
+    folder `new` exists or its parent does not.
     flag: name of the flag that needs the packages, for the message. new: folder to write, the value of the
         flag; None: nothing is written."""
     for package in ("minari", "pyarrow", "PIL"):

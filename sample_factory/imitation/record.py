@@ -112,7 +112,8 @@ def record(config: Config) -> None:
 
 def _check(config: Config, flags: RecordFlags) -> Path:
     """Checks the flags before anything is played, and returns the folder of the data set. Raises ConfigError
-    if --out is missing or exists, a package is missing, or the flags choose no or several checkpoints."""
+    if --out is missing or exists, minari, pyarrow or Pillow is missing, or the flags choose no or several
+    checkpoints."""
     if flags.out is None:
         raise ConfigError("--out=FOLDER is missing: the folder of the data set")
     check_data_set("out", flags.out)

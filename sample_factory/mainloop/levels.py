@@ -88,7 +88,8 @@ class LevelsObserver(Observer):
             run.send_to_envs({LEVEL_WEIGHTS: weights.tolist()}, policy_id)
 
     def _load(self, run: ObservedRun) -> None:
-        """Restores the state of each choice from an earlier run, if that run had the same levels."""
+        """Restores the state of each LevelChoice from an earlier run, if that run had the same levels and the
+        same --level_choice."""
         file = run.folder / FILE_NAME
         if not file.exists():
             return

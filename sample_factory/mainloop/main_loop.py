@@ -232,8 +232,8 @@ class MainLoop(Loop):
             subscriber.handle(report)
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Publishes the incident, and queues the messages that the dead process had received for its
-        replacement."""
+        """Publishes the incident, and sends the replacement the messages that the dead process had
+        received."""
         self.publish(incident)
         self._to_workers.send_again(inbox)
         self._to_workers.send()

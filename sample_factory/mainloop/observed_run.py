@@ -107,7 +107,7 @@ class ObservedRun:
         training_info: TrainingInfoSubscriber | None,
         learners: Sequence[Queue],
     ):
-        """Shows the run of `config`.
+        """Prepares the view of the run of `config` that observers get.
         training_info: subscriber that sends values to envs; None if no env receives any. learners: inboxes
             of the learners, by policy."""
         self.cfg = config.namespace()

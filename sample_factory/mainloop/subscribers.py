@@ -86,8 +86,8 @@ class Evolution(Subscriber):
                 self._monitor.write(policy_id, self._summaries(policy_id))
 
     def _check_metric(self) -> None:
-        """Warns if none of the first episodes has reported the metric; does nothing before MIN_EPISODES have
-        ended."""
+        """Warns if none of the first episodes has reported --pbt_target_objective; does nothing before
+        MIN_EPISODES have ended."""
         policies = [policy.episodes for policy in self._monitor.policies]
         if sum(map(len, policies)) < MIN_EPISODES:
             return
@@ -123,9 +123,9 @@ class Evolution(Subscriber):
             self._send_settings(decision, None)
 
     def _objective(self, episodes: EpisodeStats) -> float | None:
-        """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES, or as many
-        as agents, have ended. A full window is not required: decisions about all policies wait while one of
-        them has no objective, e.g. because its weights were just replaced."""
+        """Returns the mean of --pbt_target_objective over a policy's last episodes; None before MIN_EPISODES,
+        or as many as agents, have ended. A full window is not required: decisions about all policies wait
+        while one of them has no objective, e.g. because its weights were just replaced."""
         return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:

@@ -136,7 +136,8 @@ class BestPolicies(Subscriber):
                 self._test(policy_id)
 
     def close(self) -> None:
-        """Deletes snapshots that were written after the last report was handled."""
+        """Deletes the remaining snapshots: no report about them is handled any more, so none can become the
+        best checkpoint."""
         try:
             delete_snapshots(self._experiment_dir)
         except OSError as error:

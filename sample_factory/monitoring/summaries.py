@@ -189,7 +189,8 @@ class Summaries:
         self.start_timers()
 
     def start_timers(self) -> None:
-        """Restarts all intervals now, so that nothing is due yet."""
+        """Restarts the intervals between summaries and between flushes, so that `tick` writes nothing before
+        one has passed; called when the clock of the run starts."""
         interval = self._flags.experiment_summaries_interval
         self._time_to_write_early = Every(min(EARLY_INTERVAL, interval), now=self._now)
         self._time_to_write = Every(interval, now=self._now)
@@ -240,7 +241,8 @@ class Summaries:
             self.write(policy_id, finite, policy.env_frames)
 
     def _write_pages(self, x: int) -> None:
-        """Writes the texts and the page of charts with the first summaries; does nothing in later calls."""
+        """Writes the texts about the run, which the constructor got, and TensorBoard's page of charts, at
+        position `x` of the axis; does nothing after the first call."""
         if not self._has_pages:
             self._has_pages = True
             self._writer(0).write_texts(self._texts, x)

@@ -84,7 +84,8 @@ class League:
         self._load()
 
     def handle(self, report: Report) -> None:
-        """Updates the league with a report; ignores reports that do not concern it."""
+        """Adds a new milestone or the result of a match, drops a past self whose file is lost, and copies the
+        ratings of a policy whose weights were taken over; ignores all other reports."""
         match report:
             case MilestoneSaved(milestone):
                 self._add(milestone, self._live_elo[milestone.policy_id])
@@ -160,8 +161,8 @@ class League:
         self._changed.update(range(self._num_policies))
 
     def _weight(self, live: int, past_self: Milestone) -> float:
-        """Returns the relative frequency with which a live policy meets a past self: (1 - win rate)^p, or 1
-        with --selfplay_sampling=uniform."""
+        """Returns the relative frequency with which a live policy meets a past self: (1 - win rate)^p with
+        p = --selfplay_priority_exponent, at least MIN_WEIGHT; 1 with --selfplay_sampling=uniform."""
         if self._flags.selfplay_sampling == "uniform":
             return 1.0
         difficulty = 1.0 - self._record(live, past_self).win_rate
