@@ -99,8 +99,9 @@ def _duration(seconds: Sequence[float], runs: int = 1) -> str:
 
 
 def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
-    """Measures the stages one after another, --repeats times; returns stage -> its measurements.
-    Prints what is measured and how long it takes, then the speed. `folder`: folder for temporary files."""
+    """Measures simulation, sampling and training one after another, --repeats times; returns stage -> its
+    measurements. Prints what is measured and how long it takes, then the speed. `folder`: folder for
+    temporary files."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     seconds = (flags.warmup_seconds, flags.seconds)
     total = len(STAGES) * flags.repeats
@@ -139,7 +140,7 @@ def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, st
 
 
 def report(config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of the final report.
+    """Returns the lines that the command `benchmark` prints at its end: a table, the bottleneck, and advice.
     runs: stage -> its measurements. hardware: result of `describe_hardware`."""
     stages = {name: median_run(several) for name, several in runs.items()}
     simulation, training = stages["simulation"], stages["training"]

@@ -50,7 +50,8 @@ OTHERS = "others"  # role of the processes that the run's own processes have sta
 
 
 class StageFailed(CommandFailed):
-    """Raised if a stage fails, or nothing could be measured; the message has the end of its output."""
+    """Raised if a stage of the benchmark (a key of STAGES) fails or nothing could be measured; the message
+    has the end of its output."""
 
     def __init__(self, stage: str, reason: str, output: str = ""):
         lines = output.rstrip().splitlines()[-NUM_LAST_LINES:]
@@ -78,7 +79,7 @@ class Usage(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Results of measuring a stage.
+    """Results of measuring a stage of the benchmark: simulation, sampling or training.
 
     fps: env frames per second, frameskip counted.
     cores: mean numbers of cores that this run ("ours") and other programs ("of_others") kept busy, and that

@@ -45,7 +45,7 @@ class Place:
     """
 
     def __init__(self, number: int, inbox: Queue):
-        """Makes a place without a node. `number`: number of the place's nodes, from 1.
+        """Makes a place without a node. `number`: number, from 1, that each node in this place gets.
         inbox: queue of messages from the main process to rollout workers, here those of the node."""
         self.number = number
         self.link: NodeLink | None = None
@@ -191,8 +191,8 @@ class Ingest:
                 link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns the weights to send to a node now: policy id -> (stamp, reference to the weights in Ray's
-        object store). Counts the decisions for the summaries."""
+        """Returns the weights to send to a node now: policy id -> (version and generation, reference to the
+        weights in Ray's object store). Counts the decisions for the summaries."""
         max_policy_lag = self._plan.flags.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
@@ -211,7 +211,7 @@ class Ingest:
 
     def _put(self, policy_id: int) -> tuple[Stamp, Any]:
         """Puts a policy's newest weights into Ray's object store, once for all nodes.
-        Returns the stamp of the weights and the reference in the object store."""
+        Returns the version and generation of the weights, and the reference in the object store."""
         channel = self._channels.weights[policy_id]
         if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)

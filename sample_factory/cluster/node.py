@@ -54,14 +54,16 @@ class Pulled(NamedTuple):
 
 
 class Node:
-    """In the process of a node, a Ray actor: starts the workers, and answers `pull` and `update`.
+    """In the process of a node, a Ray actor: samples for a learner on another machine. Starts rollout and
+    policy workers, returns their trajectories by `pull`, and gets new weights by `update`.
 
     `pull`, `update` and `stop` are each called by a thread of their own; a fourth thread supervises the
-    workers. Only `pull` touches the tickets.
+    workers. Only `pull` touches the tickets of full buffers.
     """
 
     def __init__(self, number: int, plan: SamplingPlan, flags: ClusterFlags, package_version: str):
-        """Starts the workers. Raises NodeFailed if another version of this package is installed here.
+        """Starts the workers of the node. Raises NodeFailed if another version of this package is installed
+        here.
 
         number: number of the node, from 1. plan: plan of the samplers on the learner's machine.
         package_version: version of this package on the learner's machine.

@@ -58,7 +58,8 @@ class FlagNamespace(argparse.Namespace):
         return ALIASES.get(str(name), name) in vars(self) or name in RETIRED_DEFAULTS
 
     def __getitem__(self, name: str) -> Any:
-        """Returns the value of a flag. Raises KeyError, with the nearest flag."""
+        """Returns the value of a flag. Raises KeyError, which names the nearest flag, if there is no such
+        flag."""
         try:
             return getattr(self, name)
         except AttributeError as error:
@@ -177,8 +178,8 @@ class Config:
         return dataclasses.replace(self, **sections, choices={**self.choices, **chosen})
 
     def could_choose(self, layer: str, values: Mapping[str, Any]) -> "Config":
-        """Records the values that a layer would have chosen, below all other layers, for --explain. Returns
-        the configuration; its flags keep their values."""
+        """Records the values that a layer would have chosen for flags that other layers have set, so that
+        --explain can show them. Returns the configuration; its flags keep their values."""
         could = {flag: (Choice(layer, value), *self.choices.get(flag, ())) for flag, value in values.items()}
         return dataclasses.replace(self, choices={**self.choices, **could})
 

@@ -59,7 +59,8 @@ def experiment_folder(run: RunFlags) -> Path:
 
 
 def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) -> Layer:
-    """Reads the file that --cfg names, without its NOTES. Raises ConfigError.
+    """Reads the file that --cfg names, without the keys in NOTES, which are texts for people and no flags.
+    Raises ConfigError for a file that cannot be read.
 
     is_saved: the file is the cfg.json of a run. A file with this name, a file that a run has written, and any
     file in the folder of a run are treated alike. All others are recipes, trusted as if typed by the user.
@@ -83,13 +84,15 @@ def was_saved(values: Mapping[str, Any]) -> bool:
 
 
 def read_expectation(path: str) -> str | None:
-    """Returns the text under the key EXPECT of a --cfg file, or None. Raises ConfigError."""
+    """Returns the sentence in a --cfg file that says what reward to expect, stored under the key EXPECT; None
+    without one. Raises ConfigError if the file cannot be read."""
     text = read_json(Path(path).expanduser()).get(EXPECT)
     return None if text is None else str(text)
 
 
 def folder_flags(named: Mapping[str, Any]) -> RunFlags:
-    """Returns the flags that name the experiment folder; those that are not given have their defaults."""
+    """Returns the flags that name the experiment folder; those that are not in `named`
+    (flag -> value) have their defaults."""
     return RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
 
 
@@ -129,8 +132,8 @@ def read_saved(
 
 
 def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
-    """Protects from links that another account has put into an experiment folder: raises ConfigError as
-    `refuse_links`.
+    """Protects from links that another account has put into an experiment folder: raises ConfigError for a
+    link that leads out of the folder, and for other files that `refuse_links` refuses.
 
     Nothing is checked if there is no folder yet, or if this account has signed the folder's cfg.json and no
     other account may change the folder.
@@ -145,7 +148,8 @@ def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
 
 
 def _read_once(path: Path | None) -> tuple[dict[str, Any], ConfigError | None]:
-    """Returns (flags in a cfg.json, None), ({}, error) if it cannot be read, or ({}, None) without a path."""
+    """Reads a cfg.json; an error is returned, so that the caller can do other checks before raising it.
+    Returns (flags, None), ({}, error) if the file cannot be read, or ({}, None) without a path."""
     try:
         return ({} if path is None else read_json(path)), None
     except ConfigError as error:
@@ -153,8 +157,12 @@ def _read_once(path: Path | None) -> tuple[dict[str, Any], ConfigError | None]:
 
 
 def _refuse_links(folder: Path, is_own: bool, trusts: bool) -> None:
-    """Raises ConfigError as `refuse_links`, unless the folder is trusted or nobody but this account can have
-    written to it. is_own: this account has signed the cfg.json in the folder."""
+    """Raises ConfigError if an experiment folder has a link that leads out of it, or another file that
+    `refuse_links` refuses. Nothing is checked if only this account can have written to the folder.
+
+    is_own: this account has signed the cfg.json in the folder. trusts: --trust_code was given; then nothing
+    is checked either.
+    """
     if trusts or not folder.is_dir() or (is_own and not may_be_changed_by_others(folder)):
         return
     reason = (
@@ -211,8 +219,8 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(values: Mapping[str, Any], source: str) -> None:
-    """Raises ConfigError for a very long text, and for values of the wrong type among the flags in IDENTITY,
-    which are used before all others."""
+    """Raises ConfigError for a very long text, and for values of the wrong type among the flags in IDENTITY
+    (such as env and experiment), which are used before all others are checked. source: name of the file."""
     for key, value in values.items():
         if isinstance(value, str) and len(value) > MAX_TEXT:
             raise ConfigError(

@@ -23,11 +23,12 @@ SYNONYMS = {"cuda": "gpu"}  # other words for choices
 
 
 class Not(tuple[Any, ...]):
-    """A value of `only_with`: the other flag must have none of these values."""
+    """In `only_with` of `flag(...)`: the flag has an effect if the other flag has none of these values."""
 
 
 class AtLeast(tuple[str, ...]):
-    """A value of `only_with`: the other flag must be at least as large as each of these flags."""
+    """In `only_with` of `flag(...)`: the flag has an effect if the other flag is at least as large as each of
+    the flags named here."""
 
 
 # Values of other flags, all of which a flag needs; or several such sets, of which it needs one.
@@ -103,7 +104,8 @@ def flag(
 
 
 def script_flag(default: Any, help: str, actions: Sequence[argparse.Action]) -> Any:
-    """Returns a dataclass field, annotated with `object`, for a value of any type that JSON has.
+    """Returns a dataclass field for a flag that a script for version 1 or 2 has added with argparse. The
+    field is to be annotated with `object`; its value may have any type that JSON has.
 
     default: copied for each section. actions: parse the value, as argparse does; none: the flag cannot be
     typed.

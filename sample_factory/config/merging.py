@@ -79,7 +79,7 @@ def changes_of(sections: Mapping[str, type], saved: Layer, typed: Layer, file: L
 def read_layer(sections: Mapping[str, type], layer: Layer) -> Layer:
     """Returns the layer with values of the flags' types, and with flags in place of aliases.
 
-    Raises ConfigError as `build_config`.
+    Raises ConfigError for a bad value and for an unknown flag.
     """
     known, rest = _read_layer(layer, _flag_table(sections))
     return layer._replace(values={**known, **rest})
@@ -126,7 +126,8 @@ def all_sections(
 
 
 def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
-    """Returns flag or alias -> (section, name of the flag). Raises ConfigError as `all_sections`."""
+    """Returns flag or alias -> (section, name of the flag). Raises ConfigError for a field that is not a
+    flag, and for two flags of one name."""
     table: dict[str, tuple[type, str]] = {}
     for section in sections.values():
         for field in dataclasses.fields(section):

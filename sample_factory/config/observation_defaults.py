@@ -254,8 +254,9 @@ def _iteration(
 def _nearest_rollout(learning: LearningFlags, fits_batch: bool, together: int, usual: int) -> int:
     """Returns the length of a rollout near the usual length that consists of whole chunks of --recurrence.
 
-    fits_batch: the length also divides --batch_size, if possible so that `together` copies fill few rollouts
-    before they all have equal shares in whole minibatches.
+    fits_batch: whether the length must also divide --batch_size. Then lengths are preferred with which all
+        copies have equal shares in whole minibatches after few rollouts.
+    together: number of copies of all workers. usual: the usual length.
     """
     chunk = max(1, learning.recurrence)
     lengths: Sequence[int] = range(chunk, chunk + 2 * usual, chunk)
@@ -270,8 +271,8 @@ def _nearest_rollout(learning: LearningFlags, fits_batch: bool, together: int, u
 
 
 def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
-    """Returns flags with which sampling and learning alternate; an empty dict if other flags rule it out, or
-    more agents than _MOST_BATCHES minibatches have trajectories, unless --async_rl=False is given.
+    """Returns flags with which sampling and learning alternate; an empty dict if other flags rule this
+    out, or if an iteration would need more than _MOST_BATCHES minibatches and --async_rl=False is not given.
 
     Many passes over samples of an earlier policy learn continuous control badly, see "Default flags" in
     configs/README.md. With pictures and without a GPU, samples wait for a learner that makes many passes, and

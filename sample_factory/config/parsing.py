@@ -67,7 +67,8 @@ class Family(Protocol):
 
 
 class _Given(NamedTuple):
-    """The values that are known before all flags are, by source.
+    """Holds the values that are read before the command line can be parsed as a whole: they decide which
+    other flags exist, and which files are read.
 
     first: the typed flags of RunFlags, and "help". typed: names of all typed flags. file, saved: the --cfg
     file and cfg.json of the experiment; without values where there is no file.
@@ -163,7 +164,8 @@ def _read(
     command: Command,
     cfg_is_saved: bool,
 ) -> _Given:
-    """Reads the typed flags of RunFlags, the --cfg file, and cfg.json if the command may use one."""
+    """Reads what decides which flags exist: the typed flags of RunFlags, the --cfg file, and cfg.json if the
+    command may use one. Arguments as for `parse_config`."""
     given = _read_typed_first(argv, keywords)
     given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
     if command.experiment == "new":
@@ -227,7 +229,8 @@ def _defaults(algo: str, env_name: str | None, family: Family | None, command: C
 
 
 def _of_env(saved: Layer, env_name: str | None) -> Layer:
-    """Returns the saved flags; for another env without --levels, which name variants of the saved env."""
+    """Returns the saved flags, without --levels if `env_name` is not the saved env, whose variants they
+    name."""
     return saved if saved.values.get("env") == env_name else saved.without("levels")
 
 

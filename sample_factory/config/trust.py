@@ -125,12 +125,13 @@ def _create_key() -> bytes:
 
 
 def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] | None = None) -> None:
-    """Raises ConfigError if the file of another account names code that the person has not named, or if
-    checkpoints beside the file are not safe to read. Does nothing for a file of this account.
+    """Protects from a file of another account, from which `layer` was read: raises ConfigError if the file
+    names code that the person has not named, or if checkpoints beside the file are not safe to read. Does
+    nothing for a file of this account.
 
     typed: names of the flags that were typed.
-    known: flag -> value in a file or script of this account. None: the family of the env is not resolved yet,
-        which imports modules, and only an env that names code is refused.
+    known: flag -> value in a file or script of this account. None: before the family of the env is resolved;
+        then only an env that names code is refused, since resolving would import that code.
     """
     if layer.foreign is None:
         return
@@ -205,10 +206,11 @@ def writable_by_all(folder: Path) -> Path | None:
 def without_foreign_paths(
     layer: Layer, sections: Mapping[str, type], of_program: Collection[str] = (), typed: Collection[str] = ()
 ) -> Layer:
-    """Removes folders, services and files outside the experiment, which belong to the machine of the author,
-    from the file of another account, and logs them. Returns a file of this account unchanged.
+    """Returns the flags of another account's file without folders, services and files outside the experiment,
+    which belong to the machine of the author. Returns the flags of this account's files unchanged.
 
     of_program: names of sections of which nothing is used, as their values are for one call of a command.
+    typed: names of typed flags; all other flags that are removed are logged.
     """
     if layer.foreign is None:
         return layer

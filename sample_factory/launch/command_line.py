@@ -114,5 +114,5 @@ def explanation(config: Config) -> str:
 
 
 def _name(choice: Choice) -> str:
-    """Returns the name of a layer for the table, without the path of a cfg.json."""
+    """Returns the name of a choice's layer for the table of --explain, without the path of a cfg.json."""
     return SAVED if choice.layer.startswith(SAVED) else choice.layer

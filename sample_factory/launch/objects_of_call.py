@@ -43,7 +43,8 @@ _LAST_REGISTERED: Objects = {}
 
 
 def keep_objects(folder: Path, keywords: Mapping[str, Any]) -> None:
-    """Stores the objects of a call that trains, so that later calls for the experiment can omit them."""
+    """Stores the classes, functions and observers among the keywords of a call that trains, so that later
+    calls in this process for the same experiment folder can omit them."""
     _OF_TRAININGS.setdefault(folder, {}).update(_named(keywords)[1])
 
 

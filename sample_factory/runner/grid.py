@@ -125,7 +125,7 @@ class Board:
             self.print("\n".join(self.lines(running)))
 
     def print(self, text: str) -> None:
-        """Prints a text and flushes the stream."""
+        """Prints a text to the stream of the board (stdout by default), at once."""
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:

@@ -148,7 +148,7 @@ class Job(NamedTuple):
             return JobState(0, [], FAILED, str(error))
 
     def read_current(self) -> JobState | None:
-        """Returns the state of the attempt that was ordered last; None if that attempt has not begun."""
+        """Returns the state of the attempt in the order file; None if that attempt has not begun."""
         state = self.read_state()
         return state if state and state.attempt == self._last_attempt() else None
 
@@ -166,7 +166,9 @@ class Job(NamedTuple):
         return next((line.strip() for line in reversed(output) if line.strip()), "")
 
     def write_order(self) -> None:
-        """Writes the order file for the next attempt. Raises ConfigError if the present file is damaged."""
+        """Writes the order file, from which the process of a job reads what to run, for the next
+        attempt.
+        Raises ConfigError if the present file is damaged."""
         self.files.mkdir(parents=True, exist_ok=True)
         order = self._replace(cwd=str(Path.cwd()), attempt=self._last_attempt() + 1)
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))

@@ -50,7 +50,8 @@ class Limits(NamedTuple):
 
 
 class Suspensions:
-    """Detects that this process, and so probably its children, was suspended for a while."""
+    """Detects that this process, and so probably its children, was suspended for a while, so that no child
+    counts as stuck for this reason."""
 
     def __init__(self, limits: Limits):
         self._limit = min(GAP_SECONDS, limits.silent_seconds / 2)
