@@ -83,8 +83,8 @@ def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int |
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes snapshots and unfinished files, which a killed run may have left, in the checkpoint folders of
-    all policies. Raises OSError if a file cannot be deleted."""
+    """Deletes what a killed run may have left in the checkpoint folders of all policies: unfinished files,
+    and snapshots, which are temporary copies of a policy. Raises OSError if a file cannot be deleted."""
     for name in (f"*{SNAPSHOT}", DONATION, TEMPORARY_NAME):
         for file in Path(experiment_dir).glob(f"checkpoint_p*/{name}"):
             file.unlink(missing_ok=True)

@@ -68,8 +68,8 @@ class Checkpoints:
         return self._write(state, milestone.path(self._experiment_dir))
 
     def save_snapshot(self, state: Mapping[str, Any], name: str) -> Path | None:
-        """Writes a snapshot for the main process, from which no run resumes. Replaces a file of this name.
-        Returns its path, or None if it cannot be written."""
+        """Writes a snapshot, a temporary file, e.g. to be evaluated or loaded into another policy; no run
+        resumes from it. Replaces a file called `name`. Returns its path; None if it cannot be written."""
         return self._write(state, self.folder / name, is_logged=False)
 
     def supersede(self, version: int) -> None:

@@ -24,7 +24,7 @@ RANDOM_PLAYER = "random actions"  # a scripted player that every env has
 
 
 class Note(NamedTuple):
-    """A line for the log: what was chosen, or a flag that has no effect."""
+    """A line for the log of a run, about a choice made while planning, or a flag that has no effect."""
 
     text: str
     is_warning: bool = False

@@ -54,7 +54,7 @@ class KindLayout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of columns of a packed row."""
+        """Number of columns of a packed row of policy outputs."""
         return self.num_action_values + 2 + self.num_logits
 
 

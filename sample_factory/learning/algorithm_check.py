@@ -112,8 +112,8 @@ def _expect(name: str, method: str, is_right: bool, result: Any, wanted: str) ->
 
 
 def _made_up_batch(policy: BuiltPolicy, spec: PolicySpec, num_steps: int) -> Batch:
-    """Returns a batch [num_steps, COLUMNS] with random observations and rewards, and the actions that the
-    policy draws for them."""
+    """Returns a batch to try an algorithm on: [num_steps, COLUMNS], with random observations and rewards, and
+    with the actions that the policy draws for these observations."""
     model = policy.model
     obs = made_up_observations(spec.observation_space, num_steps + 1, COLUMNS, policy.device)
     first = torch.zeros(COLUMNS, model.state_size)

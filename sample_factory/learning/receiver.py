@@ -88,8 +88,8 @@ class Receiver:
         handover: Handover,
         announce: Callable[[ComponentReady], None],
     ):
-        """Starts without tickets. announce: called once with a message for the log, when the first batch is
-        ready."""
+        """Prepares to receive messages; no trajectories have arrived yet. announce: called once, with a
+        message for the log, when the first batch is ready."""
         self._policy_id = policy_id
         self._buffers = buffers
         self._batcher = batcher
@@ -140,7 +140,8 @@ class Receiver:
         return own
 
     def _forget_copied(self) -> None:
-        """Forgets the tickets sent to other learners for the batches that all other learners have copied."""
+        """Forgets tickets that were sent to other learners, once all of them have copied their shares of the
+        batch. Until then, `_release_lost` needs these tickets, to leave their buffers alone."""
         while self._shared and self._num_forgotten < self._num_copied.min():
             self._shared.popleft()
             self._num_forgotten += 1

@@ -113,8 +113,9 @@ def _has_pixels(space: gym.spaces.Box, image: ImageLayout) -> bool:
 
 
 def affordable_preset(flags: ModelFlags, image: ImageShape) -> str:
-    """Returns the first preset of FOR_SMALL that accepts the image and takes at most MAX_MFLOP per sample; if
-    there is none, the cheapest preset of FOR_SMALL that accepts the image."""
+    """Chooses convolutions for a picture that is too small for the preset LARGE: returns the first (most
+    detailed) preset of FOR_SMALL that accepts the image and takes at most MAX_MFLOP per sample; if there is
+    none, the cheapest preset of FOR_SMALL that accepts the image."""
     fitting = [preset for preset in FOR_SMALL if min(image[1:]) >= smallest_side(preset)]
     costs = {preset: mflop(flags, preset, image) for preset in fitting}
     cheap = [preset for preset in fitting if costs[preset] <= MAX_MFLOP]

@@ -65,7 +65,8 @@ class GTrXL(Core):
     def _ages(self, remembered: Tensor, num_steps: int, since_reset: np.ndarray | None) -> Tensor:
         """Returns the number of earlier steps that each step may attend to, [B, T] float32, at most M.
 
-        remembered: [B], number of steps that are remembered from before the first step.
+        remembered: [B], number of steps that are remembered from before the first step. since_reset: result
+        of `_steps_since`; None without resets.
         """
         ages = remembered.clamp(min=0).unsqueeze(1) + torch.arange(num_steps, device=remembered.device)
         if since_reset is not None:
@@ -74,7 +75,7 @@ class GTrXL(Core):
 
     def _kept(self, since_reset: np.ndarray | None, device: torch.device) -> Tensor | None:
         """Returns a mask of the last M steps, [B, M, 1] float32: 1 for steps since the last reset, which are
-        remembered, else 0. Returns None if all are remembered."""
+        remembered, else 0. Returns None if all are remembered. since_reset: as for `_ages`."""
         if since_reset is None:
             return None
         steps_ago = np.arange(self.memory, 0, -1) - 1

@@ -91,7 +91,8 @@ class PolicySpec(NamedTuple):
         return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
-        """Returns the flags with --normalize_input_keys restricted to keys of this policy's observations."""
+        """Returns the flags with --normalize_input_keys restricted to keys of this policy's observations: the
+        flag may also name keys that only other kinds of agents have."""
         flags = self.flags
         own = tuple(key for key in flags.normalize_input_keys if key in self.observation_space.spaces)
         if own == flags.normalize_input_keys:

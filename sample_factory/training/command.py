@@ -7,7 +7,8 @@ from sample_factory.launch.shared_imports import shared_imports
 
 
 def train(config: Config) -> int:
-    """Runs the experiment; returns the exit code of the command."""
+    """Trains as the flags in `config` say; returns the exit code of the command `train`: 1 if the training
+    failed, otherwise 0, also if a signal stopped it."""
     with shared_imports(config):
         from sample_factory.training.run import train_config  # imports much, meanwhile
 

@@ -98,9 +98,9 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
 
     keeps_process: whether a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
 
-    Raises ConfigError if flags, W&B or the experiment folder make a run impossible, ImportError for a missing
-    package, CommandFailed if the Ray cluster cannot be reached; until then, no file of an existing experiment
-    is touched. In serial mode, exceptions of workers propagate.
+    Raises ConfigError if flags, W&B or the experiment folder make a run impossible, ImportError if a package
+    that the env or a flag needs is missing, CommandFailed if the Ray cluster cannot be reached; all of these
+    before any file of an existing experiment is touched. In serial mode, exceptions of workers propagate.
     """
     with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
         planned = _plan(config, signals)
@@ -190,7 +190,7 @@ def _make_run(plan: RunPlan, resources: Resources) -> SerialRun | ProcessRun:
 
 
 def _log_plan(plan: RunPlan) -> None:
-    """Logs from which checkpoints the run resumes, and the lines of the plan."""
+    """Logs from which checkpoints the run resumes, and the notes of the plan: choices and warnings."""
     log_resumed(plan.config)
     for note in plan.notes:
         log.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text)
@@ -202,7 +202,8 @@ def _why_stopped(signals: StopSignals) -> str:
 
 
 def _has_results(plan: RunPlan, resources: Resources) -> bool:
-    """Returns whether this run has learned something, or has sampled with --sampler_only."""
+    """Returns whether this run has learned something, or has sampled with --sampler_only: then its folder
+    is kept."""
     config = plan.config
     has_sampled = config.sampling.sampler_only and (config.experiment_dir / "cfg.json").exists()
     return has_sampled or bool(resources.channels.progress["iterations"].any())

@@ -20,7 +20,8 @@ class PPO(BuiltInAlgorithm):
 
     @property
     def fixes_targets(self) -> bool:
-        """True with GAE. V-trace's targets depend on the ratios pi / mu, which change in every SGD step."""
+        """Whether targets are computed once per batch: True with GAE; False with V-trace, whose targets
+        depend on the ratios pi / mu, which change in every SGD step."""
         return not self._flags.with_vtrace
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:

@@ -80,11 +80,11 @@ class NumberReports:
                 self._report_rows("broken_numbers", indices[broken], cause, text)
 
     def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
-        """Sends an incident that counts the rows, with a text for the log if its cause occurs for the first
-        time.
+        """Sends an incident that counts n rows with a fault, with a text for the log if the cause of the
+        fault occurs for the first time.
 
-        kind: kind of the incident. indices: [n], indices of the buffers of these rows; the log names the
-        agent of the first. cause: identifies the cause. fault: the text for the log.
+        kind: kind of the incident. indices: [n], index of the buffer of each row; the log names the agent of
+        the first. cause: identifies the cause. fault: the text for the log.
         """
         text = ""
         if cause not in self._logged_causes:
@@ -126,7 +126,7 @@ class SpaceCheck:
 
 
 def _allows_all(box: gym.spaces.Box) -> bool:
-    """Returns whether all numbers of the dtype lie within the bounds."""
+    """Returns whether all numbers of a box's dtype lie within its bounds, so that no check is needed."""
     dtype: np.dtype[Any] = box.dtype
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     return bool((box.low <= limits.min).all() and (box.high >= limits.max).all())

@@ -152,7 +152,8 @@ class EpisodeLog:
         return over
 
     def discard(self, env: int) -> None:
-        """Discards the current episodes and the current match of an env, without a report."""
+        """Discards the current episodes and the current match of an env, e.g. one that was rebuilt after an
+        exception; nothing is reported about them."""
         self._clear(self._agents_of(env))
         self._matches[env].abandon()
 
@@ -252,6 +253,6 @@ class MatchLog:
         ]
 
     def abandon(self) -> None:
-        """Discards the current match and begins a new one."""
+        """Discards the results of the current match, e.g. if its env was rebuilt, and begins a new match."""
         self._ended = {}
         self._num_ended[:] = 0

@@ -109,8 +109,8 @@ class GuardedEnv:
 
     @functools.cached_property
     def _encoders_of_scripts(self) -> list[Callable[[Any], np.ndarray]]:
-        """Functions, one per kind of agents, that encode an action of the env's action space as a row of
-        numbers, [K] float32."""
+        """Functions, one per kind of agents, that encode the action of a scripted player, from the env's
+        action space, as a row of numbers, [K] float32."""
         return [action_encoder(spaces.action) for spaces in self.kinds.spaces]
 
     def scripted_action(self, player: str, agent: int) -> np.ndarray:
@@ -213,8 +213,8 @@ class GuardedEnv:
         self._scripted = find_ability(env.env, ScriptedPlayers)
 
     def _use_replaced(self) -> None:
-        """If a reset has replaced the inner env to play another level, switches to the new env, and sends it
-        the reward shaping."""
+        """If a reset has replaced the wrapped env by one for another level, uses the new env from now on, and
+        sends it the reward shaping."""
         if self._env.env is not self._own:
             self._use(self._env)
             self._send_shaping()
@@ -254,8 +254,9 @@ class GuardedEnv:
             self._report_rebuild(text + one_line(error), "".join(traceback.format_exception(error)))
 
     def _count(self, call: str, error: BaseException) -> None:
-        """Counts a rebuild. Raises a permanent Failure if there were too many lately or if the error is
-        permanent, and the error itself if envs are not to be rebuilt."""
+        """Counts a rebuild of the env, which is needed because `call`, e.g. "step", raised `error`. Raises a
+        permanent Failure instead if there were too many rebuilds lately or if the error is permanent, and the
+        error itself if envs are not to be rebuilt."""
         pass_on(error)
         if not self._heals:
             raise error

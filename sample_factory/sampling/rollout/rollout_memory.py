@@ -89,7 +89,7 @@ class RolloutMemory:
             self._buffers.truncated[last] |= truncated[waiting]
 
     def discard_step(self, agents: slice) -> None:
-        """Excludes the current step of some agents from training."""
+        """Excludes the current step of some agents from training, e.g. if their env was rebuilt in it."""
         self._buffers.policy_ids[self.buffer_indices[agents], self.step] = INACTIVE
 
     def reset_rnn_state(self, agents: np.ndarray | Sequence[int]) -> None:
