@@ -41,7 +41,7 @@ class FamilyMetrics(Protocol):
         """
 
     def clear(self) -> None:
-        """Discards what has been collected. Called when the policy has taken over the weights of another
+        """Discards the episodes that were added so far. Called when the policy has taken over the weights of another
         policy."""
 
 

@@ -185,8 +185,8 @@ class TrainingInfoBox:
     """
 
     def __init__(self, env: Any, resets_itself: bool):
-        """Finds the receivers in a user's env. resets_itself: whether the env begins episodes without a call,
-        so that it gets values at once."""
+        """Finds the objects of a user's env that receive values of the training run. resets_itself: whether
+        the env begins episodes without a call, so that it gets new values at once."""
         self.receivers = find_abilities(env, TrainingInfo)
         self.before_reset: list[Callable[[], None]] = []
         self.resets_itself = resets_itself
@@ -194,11 +194,11 @@ class TrainingInfoBox:
 
     @property
     def has_receiver(self) -> bool:
-        """Whether the env has the ability TrainingInfo, and so gets the values."""
+        """Whether the env has the ability TrainingInfo, and so gets values of the training run."""
         return bool(self.receivers)
 
     def put(self, training_info: Mapping[str, Any]) -> None:
-        """Stores the values, which the env gets before its next episode. An env that resets itself gets them
+        """Stores `training_info`, which the env gets before its next episode. An env that resets itself gets it
         at once; EnvContractError is raised if it rejects them."""
         self._waiting = training_info
         if self.resets_itself:

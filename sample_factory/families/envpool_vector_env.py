@@ -217,7 +217,8 @@ class EnvPoolInfos:
                 self._statistics.append(name)
 
     def reset(self, infos: Mapping[str, Any]) -> None:
-        """Begins the first episodes of all agents. infos: EnvPool's, with an entry for each agent."""
+        """Sets the scores of all agents to 0 for their first episodes, and stores their lives. infos:
+        EnvPool's, with an entry for each agent."""
         if self._has_lives:
             self._first_lives = infos["lives"].copy()
         self._scores[:] = 0.0

@@ -92,7 +92,7 @@ class FrameHistory:
         self.newest = ObservationRows(self._kinds[0].frames, np.arange(num_agents), num_frames - 1, of_agent)
 
     def advance(self) -> ObservationRows:
-        """Makes room for a new observation of each agent, and returns its rows."""
+        """Drops the oldest image of each stack, and returns the rows for each agent's new observation."""
         for _, by_key, images in self._kinds:
             for key in images:
                 by_key[key][:, :-1] = by_key[key][:, 1:]

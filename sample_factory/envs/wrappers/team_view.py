@@ -60,8 +60,8 @@ class TeamView(NamedTuple):
 
     With several kinds of agents, others_K/... shows the mates of kind K.
 
-    kinds: kinds of the agents, with the further entries. keys: keys of the further entries. groups: empty in
-        a view of the state.
+    kinds: kinds of the agents, with these entries added. keys: keys of these entries. groups: empty in a view
+        of the state.
     """
 
     kinds: AgentKinds
@@ -143,8 +143,8 @@ class TeamViewEnv(EnvAround):
         return ObservationRows(arrays[0], into.buffers, into.step, of_agent or None)
 
     def _write(self, active: np.ndarray | None, into: ObservationRows) -> None:
-        """Writes the added entries of all agents; the env has written its own entries before. active:
-        [num_agents] bool; None: all."""
+        """Writes the entries that the view adds for each agent, after the env has written all others. active:
+        which agents act in the coming step, [num_agents] bool; None: all."""
         if not self._view.groups:
             state = np.asarray(self.env.state())
             for agent in range(self.num_agents):

@@ -83,7 +83,7 @@ class Viewer:
     """
 
     def __init__(self, played: DoomEngine, frameskip: int, render_mode: str):
-        """Makes the second engine. played: engine of the repeated game; must not have started yet."""
+        """Makes the second engine. played: engine whose game is repeated; must not have started yet."""
         self._played = played
         self._engine = DoomEngine(played.settings._replace(is_viewer=True))
         self._engine.bot_difficulty = played.bot_difficulty
@@ -92,17 +92,17 @@ class Viewer:
         self.film = Film(self._engine, render_mode)
 
     def follow_level(self) -> None:
-        """Applies the skill and the map of the played engine from the next episode on."""
+        """Applies the skill and the map of the engine whose game is repeated, from the next episode on."""
         self._engine.change_level(self._played.settings._replace(is_viewer=True))
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode, and takes its first picture. seed: the seed of the played engine's current
-        episode."""
+        """Begins an episode, and takes its first picture. seed: the one with which the first engine has
+        begun its current episode."""
         self._engine.new_episode(seed)
         self.film.add()
 
     def step(self, buttons: list[float]) -> None:
-        """Plays a step with the played engine's button values; warns once if the two games differ."""
+        """Plays a step with the button values of the first engine; warns once if the two games differ."""
         game = self._engine.game
         num_parts = self._frameskip if self.film.is_of_every_tic else 1
         for _ in range(num_parts):
