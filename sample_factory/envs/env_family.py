@@ -41,8 +41,8 @@ class FamilyMetrics(Protocol):
         """
 
     def clear(self) -> None:
-        """Discards the episodes that were added so far. Called when the policy has taken over the weights of another
-        policy."""
+        """Discards the episodes that were added so far. Called when the policy has taken over the
+        weights of another policy."""
 
 
 class UnknownEnvError(ConfigError):

@@ -198,8 +198,8 @@ class TrainingInfoBox:
         return bool(self.receivers)
 
     def put(self, training_info: Mapping[str, Any]) -> None:
-        """Stores `training_info`, which the env gets before its next episode. An env that resets itself gets it
-        at once; EnvContractError is raised if it rejects them."""
+        """Stores `training_info`, which the env gets before its next episode. An env that resets itself gets
+        it at once; EnvContractError is raised if the env rejects it."""
         self._waiting = training_info
         if self.resets_itself:
             self.deliver()

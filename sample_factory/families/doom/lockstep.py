@@ -110,8 +110,8 @@ class Lockstep:
         return bool(self._threads)
 
     def start(self, seed: int) -> None:
-        """Starts the engines' processes, which connect through a port of this machine. Raises MatchBroken if all
-        attempts fail, or if humans do not join in time."""
+        """Starts the engines' processes, which connect through a port of this machine. Raises MatchBroken if
+        all attempts fail, or if humans do not join in time."""
         # With humans one attempt: they should not be asked to join again at another port.
         num_attempts = 1 if self._num_humans else START_ATTEMPTS
         for attempt in range(1, num_attempts + 1):
