@@ -148,8 +148,8 @@ def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckRepo
 
 
 def measure(spec: "PolicySpec") -> str:
-    """Returns a line of the report: the network's number of parameters, and the time of its forward pass on
-    one core. Runs in a child: it limits torch to one thread."""
+    """Returns a line for a CheckReport: the network's number of parameters, and the time of its forward pass
+    on one core. Runs in a child: it limits torch to one thread."""
     import torch
 
     from sample_factory.models.network_checks import made_up_observations

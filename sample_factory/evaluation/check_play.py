@@ -180,7 +180,8 @@ def _look_at_info(seen: Play, info: Mapping[str, Any], infos: dict[str, set[str]
 
 
 class _Watch:
-    """Wraps the `step` of a user's env, to look at its returned values before an adapter converts them.
+    """Wraps the `step` of a user's env, to see what an adapter would hide: arrays that the next step
+    overwrites, and ends that are both terminated and truncated.
     num_both: number of ends that were reported as terminated and truncated at once."""
 
     def __init__(self) -> None:

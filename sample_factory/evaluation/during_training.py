@@ -89,7 +89,7 @@ class Evaluations(Subscriber):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an evaluation runs or waits."""
+        """Whether an evaluation runs or waits; a run in serial mode pauses meanwhile."""
         return self._child is not None or bool(self._waiting)
 
     def tick(self) -> None:

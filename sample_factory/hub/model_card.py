@@ -143,8 +143,8 @@ def played_flags(
 
 
 def results_section(results: Mapping[str, Any] | None) -> str:
-    """Returns the Markdown section with a table of the statistics; "" without results. Raises KeyError or
-    TypeError for results of another form."""
+    """Returns the section of the model card with a table of the evaluation's statistics, in Markdown; ""
+    without results. results: contents of evaluation.json. Raises KeyError or TypeError for another form."""
     if results is None:
         return ""
     how = "the most likely actions" if results["deterministic"] else "actions drawn from the policy"

@@ -168,7 +168,9 @@ class Cloner:
             yield chunks[first : first + per_batch].T
 
     def _train(self, chunks: np.ndarray) -> None:
-        """Makes one pass over the chunks, with an SGD step for each batch."""
+        """Trains on each chunk once, with an SGD step for each batch of chunks. Raises ConfigError for a
+        recorded action that its mask forbids, and for a gradient that is not finite.
+        chunks: indices of consecutive steps, [num_chunks, length]."""
         self._model.train()
         for rows in self._batches(chunks):
             log_probs, values, _ = self._evaluate(rows)

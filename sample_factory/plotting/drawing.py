@@ -174,7 +174,9 @@ def _set_axes(axes: "Axes", y_label: str) -> None:
 
 
 def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str) -> float:
-    """Draws a legend of all lines with a label, and the note. Returns the height of the legend in inches."""
+    """Draws a legend of all lines with a label, titled `note`; without such lines, draws only the note.
+    Returns the height of the legend in inches, 0 without one. numbers: key of a line -> its number, which
+    decides its marker."""
     drawn = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
     # matplotlib leaves labels that begin with _ out of legends.
     keys = {line.label: line.key for panel in panels for line in panel.lines if line.label in drawn}

@@ -121,8 +121,8 @@ def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[
 
 
 def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
-    """Returns the lines of a table with the last value of each line, and the takeovers; a column for each
-    policy."""
+    """Returns a table as lines of text, with a column for each policy: the last value of its line in each
+    panel, how often it took over another policy's weights, and from which policy last."""
     names = [f"policy {policy}" for policy in range(len(policies))]
     frames = [max(curve.steps[-1] for curve in curves.values()) for curves in policies]
     rows = [["policy", *map(str, range(len(policies)))], ["env frames", *(f"{n:,.0f}" for n in frames)]]

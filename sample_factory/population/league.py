@@ -98,8 +98,8 @@ class League:
                 self._copy_results(donor, policy_id)
 
     def take_changed(self) -> set[int]:
-        """Returns the ids of policies whose past selves, or the weights to draw them, have changed since the
-        last call."""
+        """Returns the ids of policies whose `opponents` have changed since the last call, and have to
+        be sent to the rollout workers again."""
         changed = self._changed
         self._changed = set()
         return changed

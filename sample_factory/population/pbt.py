@@ -292,7 +292,8 @@ def numbers_of(shaping: Any, name: str = "it") -> Any:
 
 
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Returns a value for each name in `default`: the saved one, or the default if none is saved.
+    """Reads settings that PBT has saved: returns a value for each name in `default`, the saved one, or the
+    default if none is saved.
     path: the saved file, for error messages. Raises ConfigError for a saved value of another form than the
         default."""
     known = {}
