@@ -181,7 +181,8 @@ def _wrapped(line: str) -> list[str]:
 
 
 def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
-    """Returns the lines of a table with a column for each stage: speed, shares of time, and memory."""
+    """Returns the lines of a table with a column for each stage: speed, shares of time, and memory.
+    runs: stage -> its measurements."""
     stages = {name: median_run(several) for name, several in runs.items()}
     rows = [["", *stages]]
 

@@ -33,7 +33,8 @@ def versions() -> Mapping[str, str]:
 
 
 def other_distributions() -> list[str]:
-    """Returns other installed distributions with a package `sample_factory`, e.g. ["HASARD 0.2.0"].
+    """Returns other installed distributions with a package `sample_factory`, which may be imported in place
+    of this package, e.g. ["HASARD 0.2.0"].
 
     Reads top_level.txt: the lists of all files, which importlib.metadata would read, take seconds.
     """

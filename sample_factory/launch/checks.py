@@ -58,8 +58,8 @@ def check_machine(config: Config, is_training: bool = False) -> None:
 
     is_training: whether to check all flags in effect, also saved ones; otherwise only the typed flags.
 
-    Raises ConfigError for GPUs or a priority that the machine does not offer, ImportError if a package for
-    --queue is missing.
+    Raises ConfigError for GPUs or a priority that the machine does not offer, ImportError if the package
+    faster-fifo is missing for --queue=faster_fifo.
     """
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
@@ -90,8 +90,8 @@ def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:
 
 
 def check_cluster(config: Config) -> None:
-    """Raises ImportError if a package for --num_nodes is missing, and CommandFailed if the Ray cluster cannot
-    be reached."""
+    """Checks that nodes can be started, if --num_nodes is more than 1: raises ImportError if the package ray
+    or zstandard is missing, CommandFailed if the Ray cluster cannot be reached."""
     if config.cluster.num_nodes == 1:
         return
     for package in ("ray", "zstandard"):
@@ -176,8 +176,8 @@ def _check_past_selves(config: Config, info: EnvInfo) -> None:
 
 
 def check_levels(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError if --level_choice names no way to choose levels, or needs more envs, one machine or
-    a limit of the run.
+    """Raises ConfigError if --level_choice names no way to choose levels, or a way that does not work here,
+    e.g. fixed with fewer envs than levels, or sequence without --train_for_env_steps.
 
     config: must have a number for --num_envs_per_worker.
     """

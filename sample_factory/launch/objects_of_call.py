@@ -78,8 +78,8 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
 
 
 def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
-    """Replaces objects in keyword arguments by names, without registering them. Returns the new keywords, and
-    (flag, name) -> object."""
+    """Replaces classes, functions and observers in keyword arguments by names, without registering them.
+    Returns the new keywords, and (flag, name) -> object."""
     named = dict(keywords)
     given: Objects = {}
     env = keywords.get("env")

@@ -58,9 +58,9 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     info: properties of the env; None: the env is tried out in a child process, and so is a network of the
         user's own.
 
-    Raises ConfigError for flags that cannot be used, ImportError for a missing package, CommandFailed if the
-    Ray cluster cannot be reached, and Failure if the env, or a network or algorithm of the user's own, cannot
-    be made.
+    Raises ConfigError for flags that cannot be used, ImportError if a package for --num_nodes (ray,
+    zstandard) or --queue (faster-fifo) is missing, CommandFailed if the Ray cluster cannot be reached, and
+    Failure if the env, or a network or algorithm of the user's own, cannot be made.
     """
     algorithm, matchmaking = check_names(config)
     check_machine(config, is_training=True)

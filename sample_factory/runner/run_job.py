@@ -167,8 +167,7 @@ class Job(NamedTuple):
 
     def write_order(self) -> None:
         """Writes the order file, from which the process of a job reads what to run, for the next
-        attempt.
-        Raises ConfigError if the present file is damaged."""
+        attempt. Raises ConfigError if the present file is damaged."""
         self.files.mkdir(parents=True, exist_ok=True)
         order = self._replace(cwd=str(Path.cwd()), attempt=self._last_attempt() + 1)
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))

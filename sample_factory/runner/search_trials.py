@@ -164,8 +164,8 @@ class Search:
         self._end(trial, TrialState.COMPLETE, "", score)
 
     def _value(self, row: Row, point: int) -> float | None:
-        """Returns the tag's value in a run at a point: the first value at or after it, or the last value of a
-        finished run; None if the run has not reached the point yet.
+        """Returns what SearchDescription.tag names, in a run at a point: the first value at or after the
+        point, or the last value of a finished run; None if the run has not reached the point yet.
 
         point: 1 to num_reports; the points divide the run into equal parts.
         Raises CommandFailed if the run has failed, or has finished without a value of the tag.

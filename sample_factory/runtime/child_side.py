@@ -32,7 +32,8 @@ END_SECONDS = 4.0
 
 
 class Notice(enum.Enum):
-    """Messages that carry no data. The parent sends STOP; the child sends READY and BEAT (a heartbeat)."""
+    """Messages between parent and child that carry no data. The parent sends STOP; the child sends READY and
+    BEAT (a heartbeat)."""
 
     STOP = "set context.stopping"
     READY = "the object is built"

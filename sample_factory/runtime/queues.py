@@ -63,7 +63,7 @@ class MessageTooLarge(ValueError):
 
 def make_queue(transport: str) -> Queue:
     """In the parent: creates a queue between processes.
-    transport: one of TRANSPORTS. Raises ImportError if its package is not installed."""
+    transport: one of TRANSPORTS. Raises ImportError for faster_fifo if faster-fifo is not installed."""
     check_transport(transport)
     if transport == "faster_fifo":
         return FasterFifoQueue()
@@ -71,7 +71,8 @@ def make_queue(transport: str) -> Queue:
 
 
 def check_transport(transport: str) -> None:
-    """Checks a value of --queue. Raises ValueError if it is unknown, ImportError if a package is missing."""
+    """Checks a value of --queue. Raises ValueError if it is unknown, ImportError for faster_fifo if the
+    package faster-fifo is not installed."""
     if transport not in TRANSPORTS:
         raise ValueError(f"queue transport {transport!r} is unknown; use one of {', '.join(TRANSPORTS)}")
     if transport == "faster_fifo" and importlib.util.find_spec("faster_fifo") is None:

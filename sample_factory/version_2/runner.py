@@ -41,7 +41,8 @@ class Runner(Observer):
         self._add(type(observer).__name__, _Follower(self, observer))
 
     def register_episodic_stats_handler(self, handler: Callable[..., object]) -> None:
-        """Makes the run call handler(runner, message, policy_id) whenever an agent's episode ends."""
+        """Makes the run call handler(runner, message, policy_id) whenever an agent's episode ends; the
+        results of the episode, a dict, are message["episodic"]."""
         self._add("handler of episodic stats", _EpisodeFollower(self, handler))
 
     def _add(self, name: str, follower: Observer) -> None:
@@ -127,7 +128,8 @@ class _Follower(Observer):
 
 
 class _EpisodeFollower(Observer):
-    """Calls a script's handler whenever an episode has ended."""
+    """Calls a handler that was passed to `Runner.register_episodic_stats_handler` whenever an episode has
+    ended."""
 
     def __init__(self, runner: Runner, handler: Callable[..., object]):
         self._runner = runner
