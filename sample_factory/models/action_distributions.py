@@ -154,7 +154,7 @@ class GaussianActions:
             self.log_stds = log_stds.clamp(log_units + MIN_LOG_STD, log_units + MAX_LOG_STD)
 
     def sample(self) -> Tensor:
-        """Returns actions [..., D] float32, which are not clipped: envs get them clipped to their bounds."""
+        """Returns actions [..., D] float32, not yet clipped to the bounds of the Box as the env gets them."""
         return self.means + self.log_stds.exp() * torch.randn_like(self.means)
 
     def mode(self) -> Tensor:

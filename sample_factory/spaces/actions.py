@@ -146,7 +146,8 @@ def action_leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Itera
     """Yields (path, space) for each leaf of a nested action space, in order. A path has the indices and keys
     that lead from an action to the value of the leaf.
 
-    path: path of `space` itself. Raises UnsupportedSpace for a leaf that is not a `Leaf`.
+    path: path of `space` itself. Raises UnsupportedSpace for a leaf other than Discrete, MultiDiscrete,
+    MultiBinary and Box.
     """
     inner = inner_spaces(space)
     if inner is not None:

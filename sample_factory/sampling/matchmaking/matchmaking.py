@@ -39,7 +39,7 @@ class PastSelves:
         self._opponents: dict[int, Opponents] = {}  # by policy
 
     def update(self, opponents: Opponents) -> None:
-        """Replaces the past selves of the policy that the message names."""
+        """Replaces the past selves of policy `opponents.policy_id` by those that the message contains."""
         self._opponents[opponents.policy_id] = opponents
 
     @property

@@ -53,8 +53,8 @@ class EnvVector:
         split: int,
         plan: EnvPlan,
     ):
-        """Acquires the first buffer of every agent. Takes one matchmaking for each env. Resets no env, see
-        `reset`."""
+        """Prepares to step the envs of a split: acquires the first buffer of every agent; the envs are reset
+        later, by `reset`. matchmakings: one for each env, which chooses the players of its agents."""
         topology = buffers.topology
         self.envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called

@@ -191,7 +191,7 @@ class EpisodeLog:
         )
 
     def _is_first(self, kind: str) -> bool:
-        """Returns whether this is the first call with this kind of fault, which is then logged."""
+        """Returns whether a kind of fault occurs for the first time, since only then a line is logged."""
         is_first = kind not in self._logged
         self._logged.add(kind)
         return is_first

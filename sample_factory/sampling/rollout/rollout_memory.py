@@ -15,7 +15,7 @@ class RolloutMemory:
     """
 
     def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
-        """Acquires the first buffers. Raises NotOwned if fewer buffers are free than the split has agents."""
+        """Acquires the first buffer of each agent. Raises NotOwned if there are too few free buffers."""
         topology = buffers.topology
         self._buffers = buffers
         self._rollout = topology.rollout
