@@ -205,9 +205,9 @@ class TrainingInfoBox:
             self.deliver()
 
     def deliver(self) -> None:
-        """Passes values that were stored by `put` to the env, then calls `before_reset`. To be called before
-        each reset, but not when a game goes on after a lost life. Raises EnvContractError if the env rejects
-        the values."""
+        """Passes values that were stored by `put` to the env, then calls the functions in `before_reset`.
+        To be called before each reset, but not when a game goes on after a lost life. Raises
+        EnvContractError if the env rejects the values."""
         if self._waiting is not None:
             training_info = self._waiting
             self._waiting = None

@@ -175,7 +175,8 @@ class ParallelEnvAdapter(Adapter):
 
 
 def _check_dicts(call: str, returned: Mapping[str, Any]) -> None:
-    """Raises EnvContractError unless each value is a dict. call: "reset" or "step"."""
+    """Raises EnvContractError unless each value that a call of the env returned is a dict. call: "reset" or
+    "step". returned: name of a value, for the message -> value."""
     for name, value in returned.items():
         if not isinstance(value, Mapping):
             contract.refuse(call, value, f"the {name}", "a dict by agent")

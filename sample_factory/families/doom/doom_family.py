@@ -147,7 +147,7 @@ class DoomSpec:
                 raise ValueError(f"{self.name}: the buffers are {', '.join(BUFFERS)}; there is no {name}")
 
     def scenario_path(self) -> Path:
-        """Returns the absolute path of the .cfg. Raises FileNotFoundError if it does not exist."""
+        """Returns the absolute path of the scenario's .cfg. Raises FileNotFoundError if it does not exist."""
         path = (SCENARIOS_FOLDER / Path(self.scenario).expanduser()).resolve()
         if not path.is_file():
             raise FileNotFoundError(f"{self.name}: there is no scenario file {path}")

@@ -202,8 +202,8 @@ def choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 def _wad_of(
     named: str, chosen: str | None, settings: EngineSettings, flag: str
 ) -> tuple[Path | None, str | None]:
-    """Searches for a .wad, see `find_wad`: the file that a flag or the spec has chosen, otherwise the file
-    that the .cfg names. Returns (None, None) if neither names a file."""
+    """Searches for a .wad: the file that a flag or the spec has `chosen`, otherwise the file `named` in the
+    scenario's .cfg. Returns what `find_wad` returns; (None, None) if neither names a file."""
     if chosen is not None:
         return find_wad(chosen, [*settings.wad_folders, settings.scenario.parent], flag)
     path = Path(named)  # absolute, resolved from the folder of the .cfg, if it is there
@@ -212,7 +212,7 @@ def _wad_of(
 
 def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
     """Enables the further pictures that settings.buffers names (none in a viewer's or human's engine), and
-    disables all others, whatever the .cfg says."""
+    disables all others, whatever the scenario's .cfg says."""
     observed = [f"{name}_buffer" for name in settings.buffers]
     unused = [name for name in CONTENTS if getattr(game, f"is_{name}_enabled")() and name not in observed]
     if unused:
