@@ -83,14 +83,14 @@ def _without_default(action: argparse.Action) -> argparse.Action:
 
 
 def flags_of(fields: Mapping[str, Any]) -> type:
-    """Returns a frozen dataclass with the given fields. fields: name -> result of `script_flag`."""
+    """Returns a frozen dataclass of a script's flags. fields: name of a flag -> result of `script_flag`."""
     listed = [(name, object, field) for name, field in fields.items()]
     return dataclasses.make_dataclass("ScriptFlags", listed, frozen=True)
 
 
 def values_of_script(values: Mapping[str, Any]) -> type:
-    """Returns a dataclass of the values that a script has set without declaring an argument. Raises
-    ConfigError for a value that cfg.json cannot hold."""
+    """Returns a dataclass of flags for the values, by name, that a script has set without declaring an
+    argument, so that cfg.json has them. Raises ConfigError for a value that cfg.json cannot hold."""
     return flags_of({name: script_flag(check_json(x, f"cfg.{name}"), "", ()) for name, x in values.items()})
 
 

@@ -132,7 +132,7 @@ class LevelCache:
 
 
 def _lock(file: FileIO) -> None:
-    """Locks a file until it is closed or the process ends."""
+    """Locks a file until it is closed or the process ends; does nothing on a file system without locks."""
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
     except OSError as error:  # a file system without locks: two envs may use the same seed

@@ -38,7 +38,8 @@ def parse_shaping(weights: Sequence[str], flag: str = "doom_shaping") -> dict[st
 
 
 def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Returns the default scheme with some weights replaced. overrides: variable -> (gain, loss)."""
+    """Returns a scheme of `VariableShaping` that suits matches, with some weights replaced.
+    overrides: variable -> (gain, loss)."""
     weights = {
         "FRAGCOUNT": (1.0, -1.5),
         "DEATHCOUNT": (-0.75, 0.75),

@@ -42,7 +42,8 @@ FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 class LeanGame(Game):  # type: ignore[misc]
-    """Plays a game without the package's observations, which are slow; only bots need them."""
+    """Plays a game without making the observations of the package `generals`, which are slow and which only
+    bots need."""
 
     def agent_observation(self, agent: str) -> None:
         """Does nothing: `step` calls it for both players, but GeneralsEnv makes the observations."""

@@ -52,7 +52,8 @@ MEMORY_TURNS = 50  # after which the plane time_since_seen is 1
 
 
 class Move(NamedTuple):
-    """Describes an action of the package: armies move from (row, column) to the next field in a direction.
+    """Describes an action of the package `generals`: armies move from (row, column) to the next field
+    in a direction.
 
     is_pass, is_split: 0 or 1; a split moves half of the armies, otherwise one army stays.
     """
