@@ -198,7 +198,11 @@ def _read_file_of_flags(given: _Given, cfg_is_saved: bool) -> Layer:
 
 def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str], Family]) -> Layer:
     """Returns the flags in cfg.json of the experiment that the command line, the --cfg file or the defaults
-    of the env's family select; no values without a file. Raises ConfigError as `_read_file_of_flags`."""
+    of the env's family select. No values without a file, or if the run replaces the experiment.
+
+    must_exist: the command needs an experiment; then a missing file is an error, except for the help.
+    Raises ConfigError, also for a foreign file with an env that names code, before that code is imported.
+    """
     first = given.first
     named = {**given.file.values, **first}
     if named.get("env"):

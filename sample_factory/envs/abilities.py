@@ -168,7 +168,8 @@ class SplitsScreen:
     """Ability of a multi-agent env whose picture is a grid with a part for each agent, row by row."""
 
     def screen_grid(self) -> tuple[int, int]:
-        """Returns the numbers of columns and rows of the grid."""
+        """Returns into how many columns and rows the env's picture is split, one part for each agent, so that
+        a text about an agent can be drawn in its part. (1, 1): the picture is not split."""
         return 1, 1
 
 

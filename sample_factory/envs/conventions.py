@@ -176,8 +176,12 @@ CONVENTIONS = (
 
 
 def convention_of(env: Any) -> Convention:
-    """Returns the row of the table of conventions for an env or a class of envs; UNKNOWN if no row fits. Also
-    looks inside wrappers and at the copies of a vector env."""
+    """Returns what the package of an env does where Gymnasium leaves a choice, such as when a vector env
+    resets its copies: the row of CONVENTIONS that fits the class, or UNKNOWN.
+
+    env: an env or a class of envs. If the class of a wrapper or of a vector env has no row, the class of the
+        env inside, or of the copies, decides.
+    """
     layers = [*_layers(env)]
     for name in (name for layer in layers for name in _names(layer)):
         for row in CONVENTIONS:
