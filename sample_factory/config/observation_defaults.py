@@ -214,10 +214,16 @@ def _for_simulator(
 def _iteration(
     config: Config, changeable: Collection[str], together: int, usual: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the sizes of a simulator's iteration: one rollout of all copies, as in rsl_rl and rl_games;
-    several rollouts of few copies. Sizes that are set decide about the others.
+    """Returns flag -> default, for the flags that decide how many samples of a simulator the learner trains
+    on at a time: --rollout, --batch_size and --num_batches_per_iteration. Flags that are not changeable keep
+    their values, and the others are chosen to fit them.
 
-    together: number of copies of all workers. changeable, usual: as for `_for_simulator`.
+    An iteration is one rollout of all copies, as in rsl_rl and rl_games, or several if the copies are few. If
+    sampling and learning can alternate, --async_rl=False is added, and for iterations of a single SGD step
+    the --lr_schedule of `config`, since the usual one may need a KL divergence.
+
+    changeable: flags that may get a default. together: number of copies of all workers. usual: the defaults
+        for the kind of observation.
     """
     learning, sampling = config.learning, config.sampling
     rollout, num_batches, epochs = (

@@ -88,8 +88,8 @@ class ModelFactory:
 
 
 def make_vizdoom_encoder(cfg: Any, obs_space: Any) -> Any:
-    """Returns the built-in encoder of Doom for observations of the space `obs_space`. A script that registers
-    this function as its encoder runs with --encoder_custom=vizdoom."""
+    """Returns the built-in encoder of Doom for observations of the space `obs_space`. Scripts of version 2
+    register this function as their encoder, which makes "vizdoom" the default of --encoder_custom."""
     return resolve(BUILT_IN_ENCODERS[VIZDOOM])(cfg, obs_space)
 
 
