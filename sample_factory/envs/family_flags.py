@@ -4,19 +4,21 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag, shortened
 from sample_factory.envs.packages import is_installed
 from sample_factory.runtime import gpu
+from sample_factory.runtime.registry import did_you_mean
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
 ENVPOOL = "envpool"
 GYMNASIUM = "gymnasium"
+NOT_ARGUMENTS = ("self", "render_mode", "num_envs")  # set by other means
 COPIES = 1024  # of a batched simulator
 # Parameters of a user's make_env -> the flag that gives them their values.
 FLAG_OF_PARAMETER = {"num_envs": "vector_env_copies", "device": "env_device"}
@@ -58,6 +60,31 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
             "need"
         )
     return kwargs
+
+
+def check_env_kwargs(
+    env_name: str, kwargs: Mapping[str, Any], function: Callable[..., Any], others: Collection[str] = ()
+) -> None:
+    """Raises ConfigError if the function that makes an env has no parameter for one of the arguments in
+    --env_kwargs, or needs an argument that is missing. others: further arguments that are always passed."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions of C extensions have no signature
+        return
+    for parameter in parameters:
+        is_needed = parameter.default is parameter.empty and "VAR_" not in parameter.kind.name
+        if is_needed and parameter.name not in {*kwargs, *others, *NOT_ARGUMENTS}:
+            given = f"""--env_kwargs='{{"{parameter.name}": ...}}'"""
+            raise ConfigError(f"env {env_name!r} needs the argument {parameter.name!r}: {given}")
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    names = [parameter.name for parameter in parameters if parameter.name not in NOT_ARGUMENTS]
+    names += [name for name in others if name not in names]
+    for name in kwargs:
+        if name not in names:
+            hint = did_you_mean(name, names) or ";"
+            known = f"it has {', '.join(names)}" if names else "it has none"
+            raise ConfigError(f"--env_kwargs: env {env_name!r} has no argument {name!r}{hint} {known}")
 
 
 def vector_env_copies_flag(default: int | None, advice: str = "") -> Any:

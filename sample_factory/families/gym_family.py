@@ -2,13 +2,20 @@
 
 import functools
 import importlib
+import importlib.metadata
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    load_env_creator,
+    parse_env_id,
+)
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
@@ -17,6 +24,7 @@ from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
+from sample_factory.runtime.log import log
 from sample_factory.runtime.registry import did_you_mean
 
 PREFIX = "gym_"
@@ -43,6 +51,7 @@ PACKAGES: Mapping[str, tuple[Sequence[str], str]] = {
 
 LIMIT = "max_episode_steps"
 NO_LIMIT = -1  # as in gymnasium.make
+LAST_MUJOCO = (3, 11)  # with which gymnasium-robotics 1.4.2 makes all of its envs
 
 # Flags that suit suites of envs with common traits, for the families `gym_` and `envpool_`.
 _ALL_SUITES: Mapping[str, Any] = {
@@ -150,6 +159,10 @@ def make_gym_env(
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     spec = _with_limit(spec, kwargs)
     has_own = _has_own_copies(spec, cfg.vector_env_copies, kwargs)
+    creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
+    # A parameter of gymnasium.make itself; a vector env has it if its creator does.
+    others = [*spec.kwargs] if has_own else [LIMIT, *spec.kwargs]
+    family_flags.check_env_kwargs(full_env_name, kwargs, creator, others)
     if has_own or cfg.vector_env_copies > 1:
         instead = "" if spec.entry_point is None else "; use --vector_env_copies=1 with it"
         family_flags.refuse_frameskip(cfg, f"only single envs skip frames{instead}")
@@ -160,9 +173,13 @@ def make_gym_env(
         return gym.make_vec(spec, cfg.vector_env_copies, vectorization_mode=mode, **kwargs)
     # Gymnasium's checker inspects every step of every env; the adapter and buffers check what matters.
     make_one = functools.partial(gym.make, spec, disable_env_checker=True, **kwargs)
-    if cfg.vector_env_copies > 1:
-        return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
-    env = make_one()
+    try:
+        if cfg.vector_env_copies > 1:
+            return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
+        env = make_one()
+    except AssertionError:
+        _check_mujoco(full_env_name, spec)
+        raise
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
 
 
@@ -191,9 +208,12 @@ def _has_own_copies(spec: EnvSpec, copies: int, kwargs: Mapping[str, Any]) -> bo
     if copies == 1 or spec.vector_entry_point is None or kwargs.get(LIMIT) == NO_LIMIT:
         return False
     # The vector env of ale-py is another task: it clips rewards, and stacks small grey pictures.
-    point = spec.vector_entry_point
-    creator = load_env_creator(point) if isinstance(point, str) else point
-    return spec.namespace != "ALE" and not convention_of(creator).stands_still
+    return spec.namespace != "ALE" and not convention_of(_creator(spec.vector_entry_point)).stands_still
+
+
+def _creator(entry_point: Any) -> Any:
+    """Resolves the entry point of an EnvSpec; returns the class or function that makes the env."""
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def parse_name(full_env_name: str) -> tuple[str | None, str]:
@@ -236,26 +256,64 @@ def find_spec(full_env_name: str) -> EnvSpec:
         importlib.import_module(module)
     spec = gym.registry.get(env_id)
     if spec is None:
-        is_known = any(re.match(start, env_id, re.IGNORECASE) for start in PACKAGES)
-        prefix = PREFIX if module is None or is_known else f"{PREFIX}{module}:"
-        hint = did_you_mean(env_id, gym.registry, 0.75, prefix) or f": Gymnasium has no such id; {RULE}"
-        raise UnknownEnvError(f"unknown env {full_env_name!r}{hint}")
+        raise UnknownEnvError(_why_unknown(full_env_name, module, env_id))
     for place, (package, extra) in EXTRAS.items():
         if str(spec.entry_point).startswith(place) and not is_installed(package):
             raise missing_package(f"env {full_env_name!r}", package, extra)
     return spec
 
 
+def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
+    """Raises ConfigError if an env of gymnasium-robotics has raised AssertionError and the installed MuJoCo
+    is too new for this package. spec: of the env."""
+    if str(spec.entry_point).startswith("gymnasium_robotics"):
+        mujoco = importlib.metadata.version("mujoco")
+        if tuple(map(int, mujoco.split(".")[:2])) > LAST_MUJOCO:
+            raise ConfigError(
+                f"env {full_env_name!r} cannot be made with mujoco {mujoco}, which is too new for "
+                "gymnasium-robotics: pip install 'mujoco<3.12'"
+            ) from None
+
+
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns the flag defaults of an env's suite; empty for an env of no known suite, whose defaults depend
     on the observation.
 
-    If no module has to be imported first, checks the id. Raises UnknownEnvError for an unknown id, and
-    ImportError if the env needs a package that is not installed.
+    If no module has to be imported first, checks the id, and logs if there is a newer version of the env.
+    Raises UnknownEnvError for an unknown id, and ImportError if the env needs a package that is not
+    installed.
     """
     if parse_name(full_env_name)[0] is None:
-        find_spec(full_env_name)
+        spec = find_spec(full_env_name)
+        newest = find_highest_version(spec.namespace, spec.name)
+        if newest is not None and spec.version is not None and newest > spec.version:
+            _warn_of_newer(full_env_name, get_env_id(spec.namespace, spec.name, newest))
     return suite_defaults(full_env_name.removeprefix(PREFIX).rpartition(":")[2])
+
+
+@functools.cache  # once for a name, although names are checked several times
+def _warn_of_newer(full_env_name: str, newest: str) -> None:
+    log.warning("%s is out of date: the newest version is %s%s", full_env_name, PREFIX, newest)
+
+
+def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
+    """Returns the error message for an unknown id: the id that is probably meant, or what to do."""
+    is_known = any(re.match(start, env_id, re.IGNORECASE) for start in PACKAGES)
+    prefix = PREFIX if module is None or is_known else f"{PREFIX}{module}:"
+    namespace, name, version = parse_env_id(env_id)
+    newest = find_highest_version(namespace, name)
+    if newest is not None:
+        fault = "the id has no version" if version is None else f"there is no version {version}"
+        if version is not None and version < newest:
+            fault = "this version is out of date"
+        suggested = prefix + get_env_id(namespace, name, newest)
+        return f"env {full_env_name!r}: {fault}; the newest is {suggested}"
+    hint = did_you_mean(env_id, gym.registry, 0.75, prefix)
+    if hint:
+        return f"unknown env {full_env_name!r}{hint}"
+    if module is not None:
+        return f"unknown env {full_env_name!r}: {module} registers no such id with Gymnasium"
+    return f"unknown env {full_env_name!r}: Gymnasium has no such id; {RULE}"
 
 
 FAMILY = FamilyParts(

@@ -49,6 +49,7 @@ def make_pettingzoo_env(
     if not callable(contents[function]):
         raise ConfigError(f"env {full_env_name!r}: {function} of {module_name} cannot be called. {RULE}")
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
+    family_flags.check_env_kwargs(full_env_name, kwargs, contents[function])
     # With the argument None, envs that have no such parameter could not be made.
     return contents[function](**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
 

@@ -58,5 +58,5 @@ def test_the_error_for_what_is_no_function_of_a_module_is_one_line(function, rea
 def test_arguments_by_flag_reach_the_function_and_unknown_ones_are_named():
     name = "pettingzoo_tests.envs.parallel_envs:make_cards_of_any_size"
     assert make_env(name, env_kwargs='{"size": 3}').size == 3
-    with pytest.raises(TypeError, match="unexpected keyword argument 'sice'"):
+    with pytest.raises(ConfigError, match="has no argument 'sice'; did you mean size?"):
         make_env(name, env_kwargs='{"sice": 3}')
