@@ -79,7 +79,8 @@ def cpu_name() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if the score was not reached."""
-    parser = argparse.ArgumentParser(f"python {sys.argv[0]}", description=__doc__.partition("\n")[0])
+    usage = f"python {sys.argv[0]} --env=ENV --score=SCORE [--FLAG=VALUE ...]"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__.partition("\n")[0])
     parser.add_argument("--env", required=True)
     parser.add_argument("--score", type=float, required=True)
     parser.add_argument("--seed", type=int, default=1)
