@@ -25,6 +25,7 @@ from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
 from sample_factory.models.family_encoders import TextEncoder
 from sample_factory.models.normalizers import RunningNormalizer
+from sample_factory.models.towers import TowerActorCritic
 from sample_factory.runtime.failures import CommandFailed, one_line
 from sample_factory.spaces.actions import (
     Discretized,
@@ -259,6 +260,8 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
             layer.register_buffer("inverse", (layer.variance + layer.eps).rsqrt().float())
             layer.mean = layer.mean.float()
             layer.normalize = functools.partial(_normalize, layer)
+        elif isinstance(module, TowerActorCritic):
+            layer.normalizes_in_slices = False
         elif isinstance(module, PatchConv2d):
             layer.forward = functools.partial(nn.Conv2d.forward, layer)
         elif isinstance(module, TextEncoder):

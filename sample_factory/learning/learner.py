@@ -357,6 +357,7 @@ def compile_encoders(model: ActorCritic, device: torch.device) -> None:
     if device.type == "cpu" and not any(map(shutil.which, compilers)):
         raise RuntimeError(f"--compile on a CPU needs a C++ compiler: found no {' or '.join(compilers)}")
     assert isinstance(model, TowerActorCritic), "--compile is refused for other networks"
+    model.normalizes_in_slices = False
     for tower in model.each_tower():
         tower.encoder.compile()
 

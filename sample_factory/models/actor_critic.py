@@ -135,11 +135,16 @@ class ActorCritic(nn.Module):
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
-        output: NetworkOutput = self(self.inputs(rows), rnn_state.float(), resets)
+        output: NetworkOutput = self(self.network_inputs(rows), rnn_state.float(), resets)
         logits = output.logits.float()
         if ACTION_MASK in rows:
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
         return output._replace(logits=logits, values=output.values.float())
+
+    def network_inputs(self, rows: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        """Maps raw observations [N, ...] to what `unroll` passes to `forward`: `inputs`, unless a subclass
+        normalises observations in `forward`."""
+        return self.inputs(rows)
 
     def inputs(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the observations for `forward`: normalises raw observations, [N, ...] by key, and converts

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.conv_stack import ConvStack, channels_first
 from sample_factory.models.cpu_layers import Conv2d, Linear, PatchConv2d, ToChannelsLast
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import (
@@ -24,7 +26,7 @@ from sample_factory.models.encoder_choice import (
     input_groups,
 )
 from sample_factory.models.network_registry import ENCODER
-from sample_factory.models.normalizers import autocast_dtype
+from sample_factory.models.normalizers import RawImages, autocast_dtype
 from sample_factory.spaces.observations import ImageLayout, Indices
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
@@ -64,7 +66,16 @@ def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequenti
     return nn.Sequential(*layers)
 
 
-class MultiInputEncoder(nn.Module):
+class TakesRawImages:
+    """Marks an encoder that normalises some images itself.
+
+    raw_keys: keys of the observations that may be RawImages.
+    """
+
+    raw_keys: frozenset[str]
+
+
+class MultiInputEncoder(nn.Module, TakesRawImages):
     """Encodes several observations: one encoder for all vectors together and one for each other observation
     (see `input_groups`). Concatenates their outputs in the order of sorted keys."""
 
@@ -76,8 +87,11 @@ class MultiInputEncoder(nn.Module):
             for keys, space in grouped_spaces(observation_space).items()
         )
         self.out_size = sum(out_size(encoder) for encoder in self.encoders)
+        self.raw_keys = frozenset(
+            keys[0] for keys, encoder in zip(self.groups, self.encoders) if takes_raw_images(encoder)
+        )
 
-    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, observations: Mapping[str, Tensor | RawImages]) -> Tensor:
         """Maps observations [B, ...] by key to features [B, out_size]."""
         outputs = [
             encoder(_joined([observations[key] for key in keys]))
@@ -86,7 +100,7 @@ class MultiInputEncoder(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
 
-def _joined(observations: Sequence[Tensor]) -> Tensor:
+def _joined(observations: Sequence[Any]) -> Any:
     """Concatenates vectors [B, n] and scalars [B] to [B, total]; returns a single observation of any shape
     unchanged."""
     if len(observations) == 1:
@@ -186,36 +200,42 @@ class ImageEncoder(nn.Module):
         self.image = image
         if preset in RESNETS:
             block = InPlaceResidualBlock if preset == V1_RESNET else ResidualBlock
-            self.convolutions = resnet_impala(flags, image.size.channels, block)
+            self.convolutions: nn.Sequential = resnet_impala(flags, image.size.channels, block)
         else:
-            self.convolutions = convnet(flags, preset, image.size.channels)
+            self.convolutions = convnet(flags, preset, image)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
         flat_size = math.prod(convolved(preset, image.size))
         widths = conv_mlp_widths(flags)
         self.fully_connected = mlp(flags, flat_size, widths)
         self.out_size = widths[-1] if widths else flat_size
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [B, *shape] to [B, out_size]."""
-        if self.image.is_plane:
-            x = x.unsqueeze(1)
-        elif self.image.is_hwc:
-            x = x.movedim(-1, -3)
-        if self.image.is_stack:
-            x = x.flatten(1, 2)
-        # The last activation is applied after flattening: before it, its gradient would have another memory
-        # format than its input, which takes ten times as long.
-        features: Tensor = self.fully_connected(self.activation(self.convolutions(x).flatten(1)))
+    def forward(self, x: Tensor | RawImages) -> Tensor:
+        """Maps normalised images [B, *shape], or with a ConvStack raw ones, to [B, out_size]."""
+        if isinstance(x, RawImages):
+            assert isinstance(self.convolutions, ConvStack)
+            encoded = self.convolutions.encode(x)
+        else:
+            # The last activation is applied after flattening: before it, its gradient would have another
+            # memory format than its input, which takes ten times as long.
+            encoded = self.activation(self.convolutions(channels_first(x, self.image)).flatten(1))
+        features: Tensor = self.fully_connected(encoded)
         return features
 
 
-def convnet(flags: ModelFlags, preset: str, channels: int) -> nn.Sequential:
+def takes_raw_images(encoder: nn.Module) -> bool:
+    """Returns whether the encoder of an observation can normalise it itself."""
+    return isinstance(encoder, ImageEncoder) and isinstance(encoder.convolutions, ConvStack)
+
+
+def convnet(flags: ModelFlags, preset: str, image: ImageLayout) -> ConvStack:
     """Makes a plain stack of convolutions, without the activation after the last one.
 
-    preset: a name in CONVNETS. channels: number of channels of the image, which must be large enough, see
+
+    preset: a name in CONVNETS. image: layout of the observations, whose images must be large enough, see
     `smallest_side`.
     """
     layers: list[nn.Module] = []
+    channels = image.size.channels
     for conv in CONVNETS[preset]:
         if layers or conv.padding:
             layers.append(Conv2d(channels, conv.channels, conv.kernel, conv.stride, conv.padding))
@@ -223,7 +243,7 @@ def convnet(flags: ModelFlags, preset: str, channels: int) -> nn.Sequential:
             layers.append(PatchConv2d(channels, conv.channels, conv.kernel, conv.stride))
         layers.append(ACTIVATIONS[flags.nonlinearity]())
         channels = conv.channels
-    return nn.Sequential(*layers[:-1])
+    return ConvStack(layers[:-1], image, flags.nonlinearity)
 
 
 class ResidualBlock(nn.Module):

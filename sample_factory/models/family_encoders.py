@@ -26,9 +26,11 @@ from sample_factory.models.encoders import (
     ImageEncoder,
     IndexLinear,
     MultiInputEncoder,
+    TakesRawImages,
     VectorEncoder,
     make_observation_encoder,
     mlp,
+    takes_raw_images,
 )
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import (
@@ -92,7 +94,7 @@ class TextEncoder(nn.Module):
         return features
 
 
-class VizdoomEncoder(nn.Module):
+class VizdoomEncoder(nn.Module, TakesRawImages):
     """Encoder of the VizDoom family, --encoder_custom=vizdoom.
 
     Encodes the picture `obs` with the preset of the flags, the vector `measurements`, if the space has it,
@@ -104,6 +106,7 @@ class VizdoomEncoder(nn.Module):
         super().__init__()
         spaces = encoded_spaces(observation_space)
         self.image_encoder = make_observation_encoder(flags, "obs", spaces["obs"])
+        self.raw_keys = frozenset({"obs"} if takes_raw_images(self.image_encoder) else ())
         self.out_size = self.image_encoder.out_size
         self.measurements_encoder: nn.Sequential | None = None
         if "measurements" in spaces:
@@ -115,6 +118,7 @@ class VizdoomEncoder(nn.Module):
         if others.spaces:
             self.other_encoder = MultiInputEncoder(flags, others)
             self.out_size += self.other_encoder.out_size
+            self.raw_keys |= self.other_encoder.raw_keys
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
         """Maps obs [B, *shape], measurements [B, M] and other entries to [B, out_size]."""
@@ -126,7 +130,7 @@ class VizdoomEncoder(nn.Module):
         return torch.cat(features, dim=-1) if len(features) > 1 else features[0]
 
 
-class DmlabEncoder(nn.Module):
+class DmlabEncoder(nn.Module, TakesRawImages):
     """Encoder of the DeepMind Lab family, --encoder_custom=dmlab_instructions.
 
     Encodes the picture `obs` with the preset of the flags and the instruction `INSTR`, if the space has it,
@@ -137,6 +141,7 @@ class DmlabEncoder(nn.Module):
         super().__init__()
         spaces = encoded_spaces(observation_space)
         self.image_encoder = make_observation_encoder(flags, "obs", spaces["obs"])
+        self.raw_keys = frozenset({"obs"} if takes_raw_images(self.image_encoder) else ())
         self.out_size = self.image_encoder.out_size
         self.instruction_encoder: TextEncoder | None = None
         if INSTRUCTION in spaces:

@@ -1,7 +1,7 @@
 """Running normalisation of observations and returns by mean and standard deviation."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Self, cast
 
 import gymnasium as gym
 import numpy as np
@@ -13,16 +13,15 @@ from sample_factory.runtime.totals import Total, of_one_process
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import Indices, is_image
 
-# Large batches are handled in chunks of this size, so that intermediate results stay in the cache.
-# Measured: normalising 2,112 images of 3x72x128 to bfloat16 on one core takes 38 ms; at once, 377 ms.
-CHUNK_BYTES = 1 << 19
-# Chunks for the statistics are larger: each adds its sums to totals in float64. Measured: 22 instead of 62 ms
-# for 512 images of 3x72x128 on one core.
-MOMENTS_CHUNK_BYTES = 1 << 21
+# Large batches are handled in chunks of this size, so that intermediate results stay in the cache. Measured
+# (2,112 images of 3x72x128 to bfloat16, one core): 27 ms; in chunks of a quarter, 37 ms; at once, 377 ms.
+CHUNK_BYTES = 1 << 21
 
 # Images of successive steps hardly differ, and statistics of all images would take a tenth of the learner's
 # time.
 IMAGE_STRIDE = 4
+
+Order = Callable[[Tensor], Tensor]  # hashable; moves or drops elements within rows, [B, ...] to [B, ...]
 
 
 class RunningNormalizer(nn.Module):
@@ -53,7 +52,7 @@ class RunningNormalizer(nn.Module):
         self.register_buffer("mean", torch.full(self.shape, start_mean, dtype=torch.float64))
         self.register_buffer("variance", torch.full(self.shape, start_std**2, dtype=torch.float64))
         self.register_buffer("count", torch.ones((), dtype=torch.float64))
-        self._affine: tuple[Tensor, Tensor] | None = None  # see _mean_and_inverse
+        self._affine: dict[Order | None, tuple[Tensor, Tensor]] = {}  # see _mean_and_inverse
 
     def _scale(self) -> Tensor:
         return (self.variance + self.eps).sqrt()
@@ -63,39 +62,44 @@ class RunningNormalizer(nn.Module):
 
         x: [..., *shape] of any dtype; the result has the same shape and the given dtype, and no gradient.
         """
-        mean, inverse = self._mean_and_inverse()
-        rows = x.detach().reshape(-1, *self.shape)
+        return self.normalize_rows(x.reshape(-1, *self.shape), dtype).view(x.shape)
+
+    def normalize_rows(self, x: Tensor, dtype: torch.dtype, order: Order | None = None) -> Tensor:
+        """Normalises rows as `normalize`. x: [B, *shape]. order: reorders x and the statistics first."""
+        mean, inverse = self._mean_and_inverse(order)
+        rows = x.detach() if order is None else order(x.detach())
         if len(rows) <= _chunk_size(rows):
-            normalized = rows.float().sub(mean).mul_(inverse).clamp_(-self.clip, self.clip)
-            return normalized.to(dtype).view(x.shape)
-        out = torch.empty(rows.shape, dtype=dtype, device=x.device)
+            normalized = rows.float().sub_(mean) if rows.dtype != torch.float32 else rows - mean
+            return normalized.mul_(inverse).clamp_(-self.clip, self.clip).to(dtype)
+        out = torch.empty_like(rows, dtype=dtype)
         for chunk, out_chunk in zip(_chunks(rows), _chunks(out)):
             # Arithmetic that mixes bytes and floats takes three times as long as converting first.
             floats = out_chunk.copy_(chunk) if dtype == torch.float32 else chunk.float()
             floats.sub_(mean).mul_(inverse).clamp_(-self.clip, self.clip)
             if floats is not out_chunk:
                 out_chunk.copy_(floats)
-        return out.view(x.shape)
+        return out
 
-    def _mean_and_inverse(self) -> tuple[Tensor, Tensor]:
-        """Returns the mean and 1 / sqrt(variance + eps), both float32.
+    def _mean_and_inverse(self, order: Order | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the mean and 1 / sqrt(variance + eps), both float32, in the order that `order` gives rows.
 
         On a CPU they are cached, since computing them takes a good part of a small batch's time; not on a
         GPU, where a CUDA graph would keep using the numbers of its capture.
         """
-        if self._affine is not None:
-            return self._affine
-        affine = (self.mean.float(), self._scale().reciprocal().float())
+        if order in self._affine:
+            return self._affine[order]
+        mean, inverse = self.mean.float(), self._scale().reciprocal().float()
+        affine = (mean, inverse) if order is None else (order(mean[None])[0], order(inverse[None])[0])
         if self.mean.is_cpu:
-            self._affine = affine
+            self._affine[order] = affine
         return affine
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._affine = None
+        self._affine = {}
         super()._load_from_state_dict(*args, **kwargs)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
-        self._affine = None  # it would stay on the old device
+        self._affine = {}  # they would stay on the old device
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return self
 
@@ -132,7 +136,7 @@ class RunningNormalizer(nn.Module):
         self.variance.copy_((self.variance * self.count + variance * count + between) / new_count)
         self.mean.add_(delta * (count / new_count))
         self.count.copy_(new_count)
-        self._affine = None
+        self._affine = {}
 
     def _moments(
         self, rows: Tensor, excluded: Tensor | None, count: Tensor, total: Total[Tensor]
@@ -143,7 +147,7 @@ class RunningNormalizer(nn.Module):
         shift = self.mean.float()
         sums = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        size = _chunk_size(rows, MOMENTS_CHUNK_BYTES)
+        size = _chunk_size(rows)
         buffer = torch.empty(rows[:size].shape, device=rows.device)
         for start, chunk in zip(range(0, len(rows), size), torch.split(rows, size)):
             centred = buffer[: len(chunk)].copy_(chunk).sub_(shift)
@@ -161,12 +165,12 @@ def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
     return torch.split(rows, _chunk_size(rows))
 
 
-def _chunk_size(rows: Tensor, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Returns how many of the rows [N, ...] take up to `chunk_bytes` as float32; on a GPU, all of them."""
+def _chunk_size(rows: Tensor) -> int:
+    """Returns how many of the rows [N, ...] take up to CHUNK_BYTES as float32; on a GPU, all of them."""
     if rows.device.type != "cpu":
         return max(1, len(rows))
     row_bytes = 4 * max(1, rows.shape[1:].numel())
-    return max(1, chunk_bytes // row_bytes)
+    return max(1, CHUNK_BYTES // row_bytes)
 
 
 class FixedNormalizer(nn.Module):
@@ -187,6 +191,10 @@ class FixedNormalizer(nn.Module):
             floats.sub_(self.subtract)
         return floats.mul_(1 / self.scale).to(dtype)
 
+    def normalize_rows(self, x: Tensor, dtype: torch.dtype, order: Order | None = None) -> Tensor:
+        """Normalises x [B, *shape]. The result is in the order that `order`, if any, gives x."""
+        return self.normalize(x if order is None else order(x), dtype)
+
     def update(self, x: Tensor, valid: Tensor | None = None, total: Total[Tensor] = of_one_process) -> None:
         """Does nothing: there are no statistics."""
 
@@ -200,6 +208,20 @@ class IndexNormalizer(FixedNormalizer):
 
 
 Normalizer = RunningNormalizer | FixedNormalizer
+
+
+class RawImages(NamedTuple):
+    """Observations of images that are not normalised yet.
+
+    rows: [B, *shape], as stored. normalizer: normaliser of this observation.
+    """
+
+    rows: Tensor
+    normalizer: Normalizer
+
+    def normalized(self, dtype: torch.dtype, order: Order | None = None) -> Tensor:
+        """Returns the normalised images, in the order that `order`, if any, gives the rows."""
+        return self.normalizer.normalize_rows(self.rows, dtype, order)
 
 
 class ObservationNormalizers(nn.Module):
@@ -221,15 +243,21 @@ class ObservationNormalizers(nn.Module):
             part = self.of_critic if key in flags.critic_only_keys else self.normalizers
             part.append(_make_normalizer(flags, key, cast(gym.spaces.Box, observation_space[key])))
 
-    def forward(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def forward(
+        self, observations: Mapping[str, Tensor], raw: Collection[str] = ()
+    ) -> dict[str, Tensor | RawImages]:
         """Maps raw observations [B, ...] to normalised observations in float32, without the action mask.
 
         Indices of Discrete and MultiDiscrete observations become int64. Under autocast, images get autocast's
         dtype, to which the first convolution would round them in any case.
+        raw: keys of images that become RawImages.
         """
-        normalized = {}
+        normalized: dict[str, Tensor | RawImages] = {}
         for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
+            if key in raw:
+                normalized[key] = RawImages(x, normalizer)
+                continue
             dtype = autocast_dtype(x.device) if x.dim() >= 4 else torch.float32
             normalized[key] = normalizer.normalize(x, dtype)
         return normalized

@@ -16,7 +16,7 @@ from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import NetworkSpace, make_custom_part, out_size
 from sample_factory.models.encoder_choice import encoded_spaces
-from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
+from sample_factory.models.encoders import ComputesLogits, IndexLinear, TakesRawImages, make_encoder, mlp
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER, ENCODER, users_parts
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout, action_layout
@@ -166,6 +166,9 @@ class TowerActorCritic(ActorCritic):
 
     A row of rnn_state holds the state of the actor's tower, then the state of the critic's tower. Heads and
     distributions stay float32 under autocast. Without a critic, values are 0.
+
+    normalizes_in_slices: whether a CPU normalises and encodes images in slices, see conv_stack.py. False
+        where the network is compiled or exported.
     """
 
     def __init__(
@@ -192,6 +195,10 @@ class TowerActorCritic(ActorCritic):
         self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1) if has_critic else None
         self.state_size = sum(tower.core.state_size for tower in towers)
         self._users_parts = users_parts(flags)
+        encoder = towers[-1].encoder  # of all observations
+        is_ours = ENCODER not in self._users_parts  # a user's subclass of one of ours expects tensors
+        self._raw_keys = encoder.raw_keys if is_ours and isinstance(encoder, TakesRawImages) else frozenset()
+        self.normalizes_in_slices = True
 
     def forward(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
@@ -211,6 +218,13 @@ class TowerActorCritic(ActorCritic):
                 values = self.critic_head(features.float()).squeeze(-1)
         rnn_state = torch.cat([output.rnn_state for output in outputs], dim=-1)
         return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
+
+    def network_inputs(self, rows: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        """Returns `inputs`; on a CPU, images that a ConvStack encodes stay raw, see conv_stack.py."""
+        if self.normalizes_in_slices and self._raw_keys and self.device.type == "cpu":
+            raw: Mapping[str, Any] = self.observation_normalizers(rows, self._raw_keys)
+            return raw
+        return self.inputs(rows)
 
     def each_tower(self) -> Sequence[Tower]:
         """Returns one tower if both heads share it, otherwise the actor's tower and the critic's."""

@@ -14,6 +14,8 @@ from sample_factory.models.cpu_layers import (
     Linear,
     PackedWeight,
     PatchConv2d,
+    convolution_gradients,
+    elu_,
     pixels_to_channels,
 )
 
@@ -224,24 +226,40 @@ def test_pixels_to_channels_is_pixel_unshuffle(rows, side, dtype):
     assert torch.equal(pixels_to_channels(grey_last, side), expected)
 
 
-@pytest.mark.parametrize("needs_input_gradient", [False, True])
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+@pytest.mark.parametrize("of_input", [False, True])
 @pytest.mark.parametrize("rows", [1, 33])
-@pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 1), (2, 3), (1, 1)])
-def test_gradients_by_patches_are_the_convolution_s(kernel, stride, rows, needs_input_gradient, monkeypatch):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(4, 2, 0), (3, 1, 1), (2, 3, 0), (1, 1, 0)])
+def test_gradients_are_those_of_the_convolution(
+    kernel, stride, padding, rows, of_input, capability, monkeypatch
+):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(cpu_layers, "MAX_MATRIX_SIZE", 50_000)  # several parts of the batch
     torch.manual_seed(0)
-    conv = Conv2d(6, 10, kernel, stride)
-    x = torch.randn(rows, 6, 17, 14).contiguous(memory_format=torch.channels_last)
-    results = []
-    for module in (conv, copy.deepcopy(conv).double()):
-        given = x.to(module.weight.dtype).requires_grad_(needs_input_gradient)
-        out = module(given)
-        out.square().sum().backward()
-        results.append([out, module.weight.grad, module.bias.grad, given.grad])
-    for ours, exact_result in zip(*results):
-        if exact_result is not None:
-            torch.testing.assert_close(ours.double(), exact_result, rtol=1e-4, atol=5e-4)
+    conv = Conv2d(6, 10, kernel, stride, padding)
+    x = torch.randn(rows, 6, 17, 14, requires_grad=True)
+    out = conv(x)
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    x_last, grad_last = (
+        tensor.detach().contiguous(memory_format=torch.channels_last) for tensor in (x, grad)
+    )
+    of_x, *others = convolution_gradients(grad_last, x_last, conv.weight.detach(), conv.kernel(), of_input)
+    assert of_input or of_x is None
+    for ours, expected in zip((of_x, *others), (x.grad, conv.weight.grad, conv.bias.grad)):
+        if ours is not None:
+            torch.testing.assert_close(ours, expected, rtol=1e-4, atol=5e-4)
+
+
+def test_elu_of_every_bfloat16_number_is_exact_to_its_rounding():
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    expected = nn.functional.elu(x.double())
+    ours = elu_(x.clone()).double()
+    assert torch.equal(ours.isnan(), x.isnan())
+    is_positive = x > 0
+    assert torch.equal(ours[is_positive], expected[is_positive])
+    torch.testing.assert_close(ours, expected, rtol=0, atol=2**-8, equal_nan=True)
+    assert elu_(torch.tensor([-1e9], dtype=torch.bfloat16)) == -1
 
 
 @pytest.mark.parametrize("size", [(72, 128), (84, 84), (37, 42), (8, 8), (75, 131)])

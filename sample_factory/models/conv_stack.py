@@ -1,0 +1,172 @@
+"""A stack of convolutions over images that a CPU computes for a slice of the batch at a time.
+
+Computed layer by layer, a batch passes through memory many times: 2,112 images of 3x72x128 pixels are 117 MB
+in bfloat16, once normalised and once in the order of the first convolution; the activations of
+`convnet_simple` are 107 MB, before and after the activation function. In slices that fit the cache, only the
+raw images and the activations after the function are kept for the gradient; normalised images are computed
+again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from sample_factory.models.cpu_layers import (
+    Conv2d,
+    Kernel,
+    PatchConv2d,
+    convolution_gradients,
+    elu_,
+    pixels_to_channels,
+)
+from sample_factory.models.normalizers import RawImages, autocast_dtype
+from sample_factory.spaces.observations import ImageLayout
+
+SLICE_BYTES = 1 << 24  # of normalised images
+
+
+class Activation(NamedTuple):
+    """An activation function y = f(x), computed in place, and its gradient, computed from y alone."""
+
+    apply_: Callable[[Tensor], Tensor]
+    gradient: Callable[[Tensor, Tensor], Tensor]  # (gradient of y, y) -> gradient of x
+
+
+BY_NAME = {
+    "elu": Activation(elu_, lambda grad, y: torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y)),
+    "relu": Activation(torch.relu_, lambda grad, y: torch.ops.aten.threshold_backward(grad, y, 0.0)),
+    "tanh": Activation(torch.tanh_, torch.ops.aten.tanh_backward),
+}
+
+
+@dataclass(frozen=True)
+class PixelOrder:
+    """The order of an observation's pixels in which the first convolution reads them.
+
+    image: layout of the observation. side: of the squares whose pixels become channels; 1 for single pixels.
+    """
+
+    image: ImageLayout
+    side: int
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Maps observations [B, *shape] to [B, C * side * side, H // side, W // side], channels_last."""
+        return pixels_to_channels(channels_first(rows, self.image), self.side)
+
+
+def channels_first(rows: Tensor, image: ImageLayout) -> Tensor:
+    """Maps observations [B, *shape], which hold images as `image` says, to images [B, C, H, W]."""
+    if image.is_plane:
+        rows = rows.unsqueeze(1)
+    elif image.is_hwc:
+        rows = rows.movedim(-1, -3)
+    return rows.flatten(1, 2) if image.is_stack else rows
+
+
+class ConvStack(nn.Sequential):
+    """Convolutions with an activation function between them; `encode` also applies it after the last one.
+
+    As an nn.Sequential, the stack maps normalised images [B, C, H, W] to the last convolution's output.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], image: ImageLayout, nonlinearity: str):
+        """layers: instances of Conv2d or its subclass PatchConv2d, with the module of the activation function
+        between them. image: layout of the observations. nonlinearity: name of the function, in BY_NAME."""
+        super().__init__(*layers)
+        first = self.convolutions[0]
+        self.order = PixelOrder(image, first.stride[0] if isinstance(first, PatchConv2d) else 1)
+        self.activation = BY_NAME[nonlinearity]
+
+    @property
+    def convolutions(self) -> list[Conv2d]:
+        """The layers without the activation functions."""
+        return [layer for layer in self if isinstance(layer, Conv2d)]
+
+    def encode(self, images: RawImages) -> Tensor:
+        """Maps raw images of B rows on a CPU to [B, size], the flattened and activated output of the last
+        convolution, in the dtype of autocast."""
+        dtype = autocast_dtype(images.rows.device)
+        kernels = [layer.kernel() for layer in self.convolutions]
+        if torch.is_grad_enabled() and any(kernel.weight.requires_grad for kernel in kernels):
+            parameters = [tensor for kernel in kernels for tensor in (kernel.weight, kernel.bias)]
+            flat: Tensor = _encode(self, kernels, images, dtype, *parameters)
+            return flat
+        parts = [self._encode_slice(part, dtype) for part in _slices(images, dtype)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _encode_slice(self, images: RawImages, dtype: torch.dtype) -> Tensor:
+        x = images.normalized(dtype, self.order)
+        for layer in self.convolutions:
+            x = self.activation.apply_(layer.convolve(x))
+        return x.flatten(1)
+
+
+def _slices(images: RawImages, dtype: torch.dtype) -> list[RawImages]:
+    """Splits images into slices that have about SLICE_BYTES once they are normalised to `dtype`."""
+    row_bytes = images.rows.shape[1:].numel() * dtype.itemsize
+    parts = images.rows.split(max(1, SLICE_BYTES // row_bytes))
+    return [images._replace(rows=part) for part in parts]
+
+
+class _Encode(torch.autograd.Function):
+    """`ConvStack.encode` with a gradient; gradients of the weights are summed over the slices in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        stack: ConvStack,
+        kernels: Sequence[Kernel],
+        images: RawImages,
+        dtype: torch.dtype,
+        *parameters: Tensor,
+    ) -> Tensor:
+        weights = [tensor.detach().to(dtype) for tensor in parameters]
+        activations = []
+        flat = []
+        for part in _slices(images, dtype):
+            x = part.normalized(dtype, stack.order)
+            for kernel, weight, bias in zip(kernels, weights[::2], weights[1::2]):
+                x = nn.functional.conv2d(x, weight, bias, kernel.stride, kernel.padding)
+                x = stack.activation.apply_(x)
+                activations.append(x)
+            flat.append(x.flatten(1))
+        ctx.stack = stack
+        ctx.kernels = kernels
+        ctx.dtype = dtype
+        ctx.normalizer = images.normalizer
+        ctx.save_for_backward(images.rows, *weights, *activations)
+        return torch.cat(flat)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        stack, kernels, dtype = ctx.stack, ctx.kernels, ctx.dtype
+        num_layers = len(kernels)
+        rows, *saved = ctx.saved_tensors
+        weights = saved[: 2 * num_layers : 2]
+        activations = saved[2 * num_layers :]
+        totals = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in saved[: 2 * num_layers]]
+        start = 0
+        for i, part in enumerate(_slices(RawImages(rows, ctx.normalizer), dtype)):
+            outputs = activations[i * num_layers : (i + 1) * num_layers]
+            inputs = [part.normalized(dtype, stack.order), *outputs[:-1]]
+            grad_x = grad[start : start + len(part.rows)].reshape(outputs[-1].shape)
+            start += len(part.rows)
+            for layer in reversed(range(num_layers)):
+                grad_y = grad_x.contiguous(memory_format=torch.channels_last)
+                grad_y = stack.activation.gradient(grad_y, outputs[layer])
+                of_input, *of_parameters = convolution_gradients(
+                    grad_y, inputs[layer], weights[layer], kernels[layer], of_input=layer > 0
+                )
+                for total, of_slice in zip(totals[2 * layer :], of_parameters):
+                    total += of_slice
+                if of_input is not None:
+                    grad_x = of_input
+        return None, None, None, None, *totals
+
+
+_encode: Callable[..., Tensor] = _Encode.apply
