@@ -38,7 +38,6 @@ class LearnerWorker:
         config = args.config
         group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
         place = _announce(group, channels, args.policy_id)
-        cpu.keep_freed_memory()
         self._executor = _trainer_thread(args.num_threads)
         self._channels = channels
         self._context = context
@@ -61,6 +60,7 @@ class LearnerWorker:
         self._trainer.publish()
         if place is not None:
             group.connect(self._learner.device, place)
+        cpu.keep_freed_memory()  # not what initialising and loading the network took
         self._send(self._learner.describe())
         self._trainer.report({})
 
@@ -162,7 +162,6 @@ class OtherLearner:
     ):
         """Connects to all other learners of the policy, and waits until they are connected too. Raises
         LearnerLost if one of them cannot be reached."""
-        cpu.keep_freed_memory()
         self._executor = _trainer_thread(args.num_threads)
         self._context = context
         index = args.rank - 1  # among the other learners
@@ -175,6 +174,7 @@ class OtherLearner:
         # which may be before it orders to train on the previous one.
         self._handover = Handover(buffers.topology.max_ready_batches + 1)
         self._group.connect(self._learner.device, self._receive_place())
+        cpu.keep_freed_memory()
 
     def _receive_place(self) -> JoinGroup:
         while True:

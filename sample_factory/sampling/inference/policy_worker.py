@@ -57,7 +57,6 @@ class PolicyWorker:
     ):
         """Builds the policy's network, and seeds torch. `index` numbers this worker among the workers of its
         policy."""
-        cpu.keep_freed_memory()
         torch.set_num_threads(1)
         torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
         self._policy_id = policy_id
@@ -90,6 +89,7 @@ class PolicyWorker:
         self._gather_seconds = MIN_GATHER_SECONDS
         answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
         self._report(ComponentReady("policy_worker", answers, is_detail=True))
+        cpu.keep_freed_memory()  # not what initialising the network took
 
     def run(self) -> None:
         """Gathers and answers requests until the supervisor stops this process."""
