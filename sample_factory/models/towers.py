@@ -196,7 +196,8 @@ class TowerActorCritic(ActorCritic):
         self.state_size = sum(tower.core.state_size for tower in towers)
         self._users_parts = users_parts(flags)
         encoder = towers[-1].encoder  # of all observations
-        is_ours = ENCODER not in self._users_parts  # a user's subclass of one of ours expects tensors
+        # Users' subclasses of built-in parts expect tensors.
+        is_ours = self._users_parts.keys().isdisjoint((ENCODER, ACTOR_CRITIC))
         self._raw_keys = encoder.raw_keys if is_ours and isinstance(encoder, TakesRawImages) else frozenset()
         self.normalizes_in_slices = True
 
