@@ -142,8 +142,8 @@ class ActorCritic(nn.Module):
         return output._replace(logits=logits, values=output.values.float())
 
     def network_inputs(self, rows: Mapping[str, Tensor]) -> Mapping[str, Any]:
-        """Maps raw observations [N, ...] to what `unroll` passes to `forward`: `inputs`, unless a subclass
-        normalises observations in `forward`."""
+        """Maps raw observations [N, ...] to the argument of `forward`: `inputs`, unless a subclass normalises
+        observations in `forward`."""
         return self.inputs(rows)
 
     def inputs(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:

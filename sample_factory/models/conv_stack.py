@@ -17,7 +17,6 @@ from torch.autograd.function import once_differentiable
 
 from sample_factory.models.cpu_layers import (
     Conv2d,
-    Kernel,
     PatchConv2d,
     convolution_gradients,
     elu_,
@@ -55,7 +54,8 @@ class PixelOrder:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Maps observations [B, *shape] to [B, C * side * side, H // side, W // side], channels_last."""
-        return pixels_to_channels(channels_first(rows, self.image), self.side)
+        squares = pixels_to_channels(channels_first(rows, self.image), self.side)
+        return squares.contiguous(memory_format=torch.channels_last)  # single pixels may have stayed in place
 
 
 def channels_first(rows: Tensor, image: ImageLayout) -> Tensor:
@@ -67,42 +67,48 @@ def channels_first(rows: Tensor, image: ImageLayout) -> Tensor:
     return rows.flatten(1, 2) if image.is_stack else rows
 
 
-class ConvStack(nn.Sequential):
-    """Convolutions with an activation function between them; `encode` also applies it after the last one.
+@dataclass(frozen=True)
+class ConvStack:
+    """Computes a plain stack of convolutions, an nn.Sequential with activation functions between the layers.
 
-    As an nn.Sequential, the stack maps normalised images [B, C, H, W] to the last convolution's output.
+    order: order of the pixels for the first layer. nonlinearity: name of the activation function, in BY_NAME.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], image: ImageLayout, nonlinearity: str):
-        """layers: instances of Conv2d or its subclass PatchConv2d, with the module of the activation function
-        between them. image: layout of the observations. nonlinearity: name of the function, in BY_NAME."""
-        super().__init__(*layers)
-        first = self.convolutions[0]
-        self.order = PixelOrder(image, first.stride[0] if isinstance(first, PatchConv2d) else 1)
-        self.activation = BY_NAME[nonlinearity]
+    order: PixelOrder
+    nonlinearity: str
 
-    @property
-    def convolutions(self) -> list[Conv2d]:
-        """The layers without the activation functions."""
-        return [layer for layer in self if isinstance(layer, Conv2d)]
-
-    def encode(self, images: RawImages) -> Tensor:
+    def encode(self, layers: nn.Sequential, images: RawImages) -> Tensor:
         """Maps raw images of B rows on a CPU to [B, size], the flattened and activated output of the last
-        convolution, in the dtype of autocast."""
+        convolution, in the dtype of autocast.
+
+        Before the backward pass, neither the rows nor the statistics of the normaliser may change.
+        layers: instances of Conv2d or its subclass PatchConv2d, and modules of the activation function.
+        """
         dtype = autocast_dtype(images.rows.device)
-        kernels = [layer.kernel() for layer in self.convolutions]
-        if torch.is_grad_enabled() and any(kernel.weight.requires_grad for kernel in kernels):
-            parameters = [tensor for kernel in kernels for tensor in (kernel.weight, kernel.bias)]
-            flat: Tensor = _encode(self, kernels, images, dtype, *parameters)
+        convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
+        kernels = [layer.kernel() for layer in convolutions]
+        parameters = [tensor for kernel in kernels for tensor in (kernel.weight, kernel.bias)]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in parameters):
+            if images.rows.is_inference():  # autograd cannot save such tensors
+                images = images._replace(rows=images.rows.clone())
+            moves = [(kernel.stride, kernel.padding) for kernel in kernels]
+            flat: Tensor = _encode(self, moves, images, dtype, *parameters)
             return flat
-        parts = [self._encode_slice(part, dtype) for part in _slices(images, dtype)]
+        parts = [self._encode_slice(convolutions, part, dtype) for part in _slices(images, dtype)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _encode_slice(self, images: RawImages, dtype: torch.dtype) -> Tensor:
+    def _encode_slice(self, convolutions: Sequence[Conv2d], images: RawImages, dtype: torch.dtype) -> Tensor:
         x = images.normalized(dtype, self.order)
-        for layer in self.convolutions:
-            x = self.activation.apply_(layer.convolve(x))
+        for layer in convolutions:
+            x = BY_NAME[self.nonlinearity].apply_(layer.convolve(x))
         return x.flatten(1)
+
+
+def conv_stack(layers: nn.Sequential, image: ImageLayout, nonlinearity: str) -> ConvStack:
+    """Returns the ConvStack that computes `layers`. image: layout of the observations."""
+    first = layers[0]
+    side = first.stride[0] if isinstance(first, PatchConv2d) else 1
+    return ConvStack(PixelOrder(image, side), nonlinearity)
 
 
 def _slices(images: RawImages, dtype: torch.dtype) -> list[RawImages]:
@@ -119,48 +125,54 @@ class _Encode(torch.autograd.Function):
     def forward(
         ctx: Any,
         stack: ConvStack,
-        kernels: Sequence[Kernel],
+        moves: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
         images: RawImages,
         dtype: torch.dtype,
         *parameters: Tensor,
     ) -> Tensor:
+        """moves: (stride, padding) of each layer. parameters: weight and bias of each layer."""
+        activation = BY_NAME[stack.nonlinearity]
         weights = [tensor.detach().to(dtype) for tensor in parameters]
         activations = []
         flat = []
         for part in _slices(images, dtype):
             x = part.normalized(dtype, stack.order)
-            for kernel, weight, bias in zip(kernels, weights[::2], weights[1::2]):
-                x = nn.functional.conv2d(x, weight, bias, kernel.stride, kernel.padding)
-                x = stack.activation.apply_(x)
+            for (stride, padding), weight, bias in zip(moves, weights[::2], weights[1::2]):
+                x = activation.apply_(nn.functional.conv2d(x, weight, bias, stride, padding))
                 activations.append(x)
             flat.append(x.flatten(1))
         ctx.stack = stack
-        ctx.kernels = kernels
+        ctx.moves = moves
         ctx.dtype = dtype
         ctx.normalizer = images.normalizer
-        ctx.save_for_backward(images.rows, *weights, *activations)
+        ctx.save_for_backward(images.rows, *weights[::2], *activations)
         return torch.cat(flat)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        stack, kernels, dtype = ctx.stack, ctx.kernels, ctx.dtype
-        num_layers = len(kernels)
+        activation = BY_NAME[ctx.stack.nonlinearity]
+        num_layers = len(ctx.moves)
         rows, *saved = ctx.saved_tensors
-        weights = saved[: 2 * num_layers : 2]
-        activations = saved[2 * num_layers :]
-        totals = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in saved[: 2 * num_layers]]
+        weights = saved[:num_layers]
+        activations = saved[num_layers:]
+        totals = [
+            torch.zeros(shape, dtype=torch.float32)
+            for weight in weights
+            for shape in (weight.shape, weight.shape[:1])
+        ]
         start = 0
-        for i, part in enumerate(_slices(RawImages(rows, ctx.normalizer), dtype)):
+        for i, part in enumerate(_slices(RawImages(rows, ctx.normalizer), ctx.dtype)):
             outputs = activations[i * num_layers : (i + 1) * num_layers]
-            inputs = [part.normalized(dtype, stack.order), *outputs[:-1]]
+            inputs = [part.normalized(ctx.dtype, ctx.stack.order), *outputs[:-1]]
             grad_x = grad[start : start + len(part.rows)].reshape(outputs[-1].shape)
             start += len(part.rows)
             for layer in reversed(range(num_layers)):
                 grad_y = grad_x.contiguous(memory_format=torch.channels_last)
-                grad_y = stack.activation.gradient(grad_y, outputs[layer])
+                grad_y = activation.gradient(grad_y, outputs[layer])
+                stride, padding = ctx.moves[layer]
                 of_input, *of_parameters = convolution_gradients(
-                    grad_y, inputs[layer], weights[layer], kernels[layer], of_input=layer > 0
+                    grad_y, inputs[layer], weights[layer], stride, padding, of_input=layer > 0
                 )
                 for total, of_slice in zip(totals[2 * layer :], of_parameters):
                     total += of_slice

@@ -1,7 +1,7 @@
 """Layers that compute the same functions as torch's, but faster on a CPU.
 
-- Linear and Conv2d pack their weights once while they act. With AVX2, Conv2d computes the gradient of its
-  weight by matrix products.
+- Linear and Conv2d pack their weights once while they act. With AVX2, `convolution_gradients` computes the
+  gradient of a float32 weight by matrix products.
 - PatchConv2d turns squares of pixels into channels before a convolution over pictures with few channels.
 
 OneDNN's kernels need weights in a special order (packed). torch's layers reorder them in each call, which
@@ -165,7 +165,7 @@ def conv2d(
 
 
 def convolution_gradients(
-    grad: Tensor, x: Tensor, weight: Tensor, kernel: Kernel, of_input: bool
+    grad: Tensor, x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], of_input: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Returns the gradients of a convolution's input (None unless `of_input`), weight and bias.
 
@@ -174,23 +174,21 @@ def convolution_gradients(
     in 263, 210 and 80 instead of 292, 286 and 116 ms.
 
     grad: gradient of the output, [B, out_channels, H', W']. x: the input, [B, in_channels, H, W], in the
-    dtype of `weight`. Both in channels_last. kernel: only its stride and padding are used.
+    dtype of `weight`. Both in channels_last.
     """
     by_products = (
-        x.dtype == torch.float32
-        and not any(kernel.padding)
-        and torch.backends.cpu.get_cpu_capability() == "AVX2"
+        x.dtype == torch.float32 and not any(padding) and torch.backends.cpu.get_cpu_capability() == "AVX2"
     )
-    sizes = [len(weight)], kernel.stride, kernel.padding, (1, 1), False, (0, 0), 1
+    sizes = [len(weight)], stride, padding, (1, 1), False, (0, 0), 1
     needed = (of_input, not by_products, not by_products)
     grads: tuple[Any, Any, Any] = torch.ops.aten.convolution_backward(grad, x, weight, *sizes, needed)
     if not by_products:
         return grads
-    return grads[0], _weight_gradient(x, grad, weight, kernel.stride), grad.sum((0, 2, 3))
+    return grads[0], _weight_gradient(x, grad, weight, stride), grad.sum((0, 2, 3))
 
 
 def elu_(x: Tensor) -> Tensor:
-    """Computes ELU in place, and returns x. The memory of x, any shape, must have no gaps.
+    """Computes ELU in place, and returns x, without a gradient: in bfloat16, autograd does not notice it.
 
     In bfloat16, exp(x) - 1 of negative numbers is rounded to multiples of 2^-8 or finer, the rounding of
     exp(x), which takes half the time of torch's ELU: 0.77 instead of 1.47 ns per number (AVX-512, one core).

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.conv_stack import ConvStack, channels_first
+from sample_factory.models.conv_stack import ConvStack, channels_first, conv_stack
 from sample_factory.models.cpu_layers import Conv2d, Linear, PatchConv2d, ToChannelsLast
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import (
@@ -198,11 +198,13 @@ class ImageEncoder(nn.Module):
     def __init__(self, flags: ModelFlags, image: ImageLayout, preset: str):
         super().__init__()
         self.image = image
+        self.stack: ConvStack | None = None
         if preset in RESNETS:
             block = InPlaceResidualBlock if preset == V1_RESNET else ResidualBlock
-            self.convolutions: nn.Sequential = resnet_impala(flags, image.size.channels, block)
+            self.convolutions = resnet_impala(flags, image.size.channels, block)
         else:
-            self.convolutions = convnet(flags, preset, image)
+            self.convolutions = convnet(flags, preset, image.size.channels)
+            self.stack = conv_stack(self.convolutions, image, flags.nonlinearity)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
         flat_size = math.prod(convolved(preset, image.size))
         widths = conv_mlp_widths(flags)
@@ -212,8 +214,8 @@ class ImageEncoder(nn.Module):
     def forward(self, x: Tensor | RawImages) -> Tensor:
         """Maps normalised images [B, *shape], or with a ConvStack raw ones, to [B, out_size]."""
         if isinstance(x, RawImages):
-            assert isinstance(self.convolutions, ConvStack)
-            encoded = self.convolutions.encode(x)
+            assert self.stack is not None
+            encoded = self.stack.encode(self.convolutions, x)
         else:
             # The last activation is applied after flattening: before it, its gradient would have another
             # memory format than its input, which takes ten times as long.
@@ -224,18 +226,16 @@ class ImageEncoder(nn.Module):
 
 def takes_raw_images(encoder: nn.Module) -> bool:
     """Returns whether the encoder of an observation can normalise it itself."""
-    return isinstance(encoder, ImageEncoder) and isinstance(encoder.convolutions, ConvStack)
+    return isinstance(encoder, ImageEncoder) and encoder.stack is not None
 
 
-def convnet(flags: ModelFlags, preset: str, image: ImageLayout) -> ConvStack:
+def convnet(flags: ModelFlags, preset: str, channels: int) -> nn.Sequential:
     """Makes a plain stack of convolutions, without the activation after the last one.
 
-
-    preset: a name in CONVNETS. image: layout of the observations, whose images must be large enough, see
+    preset: a name in CONVNETS. channels: number of channels of the image, which must be large enough, see
     `smallest_side`.
     """
     layers: list[nn.Module] = []
-    channels = image.size.channels
     for conv in CONVNETS[preset]:
         if layers or conv.padding:
             layers.append(Conv2d(channels, conv.channels, conv.kernel, conv.stride, conv.padding))
@@ -243,7 +243,7 @@ def convnet(flags: ModelFlags, preset: str, image: ImageLayout) -> ConvStack:
             layers.append(PatchConv2d(channels, conv.channels, conv.kernel, conv.stride))
         layers.append(ACTIVATIONS[flags.nonlinearity]())
         channels = conv.channels
-    return ConvStack(layers[:-1], image, flags.nonlinearity)
+    return nn.Sequential(*layers[:-1])
 
 
 class ResidualBlock(nn.Module):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -120,7 +121,7 @@ class VizdoomEncoder(nn.Module, TakesRawImages):
             self.out_size += self.other_encoder.out_size
             self.raw_keys |= self.other_encoder.raw_keys
 
-    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, observations: Mapping[str, Any]) -> Tensor:
         """Maps obs [B, *shape], measurements [B, M] and other entries to [B, out_size]."""
         features = [self.image_encoder(observations["obs"])]
         if self.measurements_encoder is not None:
@@ -149,7 +150,7 @@ class DmlabEncoder(nn.Module, TakesRawImages):
             self.instruction_encoder = TextEncoder(tokens, INSTRUCTION_WORD_WIDTH, INSTRUCTION_WIDTH, nn.LSTM)
             self.out_size += INSTRUCTION_WIDTH
 
-    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, observations: Mapping[str, Any]) -> Tensor:
         """Maps obs [B, *shape] and INSTR [B, L] to [B, out_size]."""
         features: Tensor = self.image_encoder(observations["obs"])
         if self.instruction_encoder is None:

@@ -74,7 +74,7 @@ class RunningNormalizer(nn.Module):
         out = torch.empty_like(rows, dtype=dtype)
         for chunk, out_chunk in zip(_chunks(rows), _chunks(out)):
             # Arithmetic that mixes bytes and floats takes three times as long as converting first.
-            floats = out_chunk.copy_(chunk) if dtype == torch.float32 else chunk.float()
+            floats = out_chunk.copy_(chunk) if dtype == torch.float32 else chunk.to(torch.float32, copy=True)
             floats.sub_(mean).mul_(inverse).clamp_(-self.clip, self.clip)
             if floats is not out_chunk:
                 out_chunk.copy_(floats)

@@ -53,7 +53,7 @@ class Tower(nn.Module):
         self.decoder, self.out_size = make_decoder(flags, self.core.out_size)
 
     def forward(
-        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
+        self, observations: Mapping[str, Any], rnn_state: Tensor, resets: np.ndarray | None
     ) -> TowerOutput:
         """Runs T steps of B rows. observations: [T * B, ...] by key, time-major. rnn_state: [B, state_size],
         before the first step. resets: bool [T, B] in host memory: where True, the row's state is zeroed
@@ -62,7 +62,7 @@ class Tower(nn.Module):
         beliefs, rnn_state = self.core(encodings, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
-    def view(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def view(self, observations: Mapping[str, Any]) -> dict[str, Any]:
         """Selects the observations that this tower's encoder gets."""
         return {key: observations[key] for key in self._keys}
 
@@ -221,7 +221,7 @@ class TowerActorCritic(ActorCritic):
         return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
 
     def network_inputs(self, rows: Mapping[str, Tensor]) -> Mapping[str, Any]:
-        """Returns `inputs`; on a CPU, images that a ConvStack encodes stay raw, see conv_stack.py."""
+        """Returns `inputs`; on a CPU, images that a ConvStack encodes are RawImages."""
         if self.normalizes_in_slices and self._raw_keys and self.device.type == "cpu":
             raw: Mapping[str, Any] = self.observation_normalizers(rows, self._raw_keys)
             return raw

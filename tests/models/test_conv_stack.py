@@ -1,6 +1,7 @@
 """A stack of convolutions in slices computes what its layers compute, with the same gradients."""
 
 import copy
+import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models import conv_stack
+from sample_factory.models import conv_stack, normalizers
 from sample_factory.models.conv_stack import PixelOrder, channels_first
 from sample_factory.models.encoder_choice import CONVNETS
 from sample_factory.models.encoders import ImageEncoder
@@ -52,23 +53,66 @@ def assert_same(ours, layers, **tolerances):
         torch.testing.assert_close(got.float(), expected.float(), **tolerances)
 
 
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
 @pytest.mark.parametrize("nonlinearity", ["elu", "relu", "tanh"])
 @pytest.mark.parametrize("preset", CONVNETS)
-def test_every_preset_learns_in_slices_as_layer_by_layer(preset, nonlinearity):
+def test_every_preset_learns_in_slices_as_layer_by_layer(preset, nonlinearity, capability, monkeypatch):
     encoder = encoder_of(SHAPES["channels first"], preset, nonlinearity)
     images = images_of(SHAPES["channels first"])
     layers = gradients(encoder, images.normalized(torch.float32))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     assert_same(gradients(encoder, images), layers, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("preset", ["convnet_impala", "convnet_small", "minigrid_convnet_tiny"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_every_layout_of_images_is_normalised_before_the_convolutions(shape):
-    encoder = encoder_of(shape, "convnet_impala")
+def test_every_layout_of_images_is_normalised_before_the_convolutions(shape, preset, monkeypatch):
+    encoder = encoder_of(shape, preset)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     for images in (images_of(shape), images_of(shape, FixedNormalizer(shape, 10.0, 255.0))):
         layers = gradients(encoder, images.normalized(torch.float32))
         assert_same(gradients(encoder, images), layers, rtol=1e-3, atol=1e-3)
         with torch.no_grad():
             assert_same([encoder(images)], layers[:1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_float_images_stay_as_they_are_and_learn_the_same_in_bfloat16(shape, monkeypatch):
+    monkeypatch.setattr(normalizers, "CHUNK_BYTES", 4 * 3 * 40 * 44)
+    encoder = encoder_of(shape, "convnet_small")
+    images = images_of(shape)
+    images = images._replace(rows=images.rows.float())
+    before = images.rows.clone()
+    ours, layers = (gradients(encoder, x, True) for x in (images, images.normalized(torch.bfloat16)))
+    assert torch.equal(images.rows, before)
+    assert_near(ours, layers)
+
+
+@pytest.mark.parametrize("trained", ["weight", "bias"])
+def test_weights_or_biases_alone_are_trained_from_rows_of_inference_mode(trained):
+    encoder = encoder_of(SHAPES["channels first"])
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(name.endswith(trained))
+    with torch.inference_mode():
+        images = images_of(SHAPES["channels first"])
+    layers = gradients(encoder, images_of(SHAPES["channels first"]).normalized(torch.bfloat16), True)
+    assert_near(gradients(encoder, images, True), layers)
+
+
+def assert_near(ours, layers):
+    """Checks that tensors, of which some are None, agree up to a few roundings of bfloat16."""
+    for got, expected in zip(ours, layers, strict=True):
+        assert (got is None) == (expected is None)
+        if got is not None:
+            assert (got.float() - expected.float()).norm() <= 0.05 * expected.float().norm()
+
+
+def test_an_encoder_can_be_pickled_and_cut_into_layers():
+    encoder = encoder_of(SHAPES["channels first"])
+    images = images_of(SHAPES["channels first"])
+    with torch.no_grad():
+        assert torch.equal(pickle.loads(pickle.dumps(encoder))(images), encoder(images))
+    assert len(encoder.convolutions[:-1]) == len(encoder.convolutions) - 1
 
 
 def test_in_bfloat16_gradients_are_as_near_to_float32_as_those_of_the_layers():
