@@ -25,7 +25,9 @@ from sample_factory import Observer, register_env, register_observer
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
-STEPS = 120  # before the env goes wrong, so that its trial is over
+# Before the env goes wrong: more than its trial, and than the random steps (at most 8 rollouts of 16) that a
+# worker takes before it is ready.
+STEPS = 150
 STEP_SECONDS = 0.005  # a run that only goes on leaves the cores to other tests
 LEVEL = 7
 LEAKED = []
