@@ -86,11 +86,11 @@ class ConvStack:
         """
         dtype = autocast_dtype(images.rows.device)
         convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
-        kernels = [layer.kernel() for layer in convolutions]
-        parameters = [tensor for kernel in kernels for tensor in (kernel.weight, kernel.bias)]
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in parameters):
+        if torch.is_grad_enabled() and any(weight.requires_grad for weight in layers.parameters()):
             if images.rows.is_inference():  # autograd cannot save such tensors
                 images = images._replace(rows=images.rows.clone())
+            kernels = [layer.kernel() for layer in convolutions]
+            parameters = [tensor for kernel in kernels for tensor in (kernel.weight, kernel.bias)]
             moves = [(kernel.stride, kernel.padding) for kernel in kernels]
             flat: Tensor = _encode(self, moves, images, dtype, *parameters)
             return flat
