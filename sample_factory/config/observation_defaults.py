@@ -82,7 +82,9 @@ ACTOR_GROUPS: Mapping[str, Collection[str]] = {
 # Groups that simulators have for a teacher, a critic or a bonus, not for the policy that is used in the end.
 PRIVILEGED_GROUPS = frozenset({"teacher", "privileged", "privileged_obs", "privileged_state", "rnd_state"})
 # The flags that such a set, the number of agents, or the bounds of their actions may choose.
-FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers", "scale_actions"}.union(*SETS.values()))
+FOLLOWING = frozenset(
+    {"async_rl", "critic_only_keys", "node_workers", "sample_ahead", "scale_actions"}.union(*SETS.values())
+)
 # Flags that describe a memory: whoever sets one of them wants one.
 _MEMORY_FLAGS = ("rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads")
 _MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes over the same samples need
@@ -220,7 +222,9 @@ def _iteration(
 
     An iteration is one rollout of all copies, as in rsl_rl and rl_games, or several if the copies are few. If
     sampling and learning can alternate, --async_rl=False is added, and for iterations of a single SGD step
-    the --lr_schedule of `config`, since the usual one may need a KL divergence.
+    the --lr_schedule of `config`, since the usual one may need a KL divergence. Without a GPU, --sample_ahead
+    is added if the learner then makes up for the lag: with it, a simulator and a learner that use few cores
+    each work at the same time (measured in BATCHED.md).
 
     changeable: flags that may get a default. together: number of copies of all workers. usual: the defaults
         for the kind of observation.
@@ -249,11 +253,16 @@ def _iteration(
             num_batches = fitting
         else:
             alternates = False
+    with_vtrace = usual["with_vtrace"] if "with_vtrace" in changeable else learning.with_vtrace
+    is_alternating = "async_rl" in changeable or not sampling.async_rl
+    may_sample_ahead = is_alternating and config.run.algo == "APPO" and not with_vtrace
     chosen = {"rollout": rollout, "batch_size": batch_size, "num_batches_per_iteration": num_batches}
     if alternates:
         chosen["async_rl"] = False
         if epochs * num_batches == 1:  # before the only step there is no KL divergence
             chosen["lr_schedule"] = learning.lr_schedule
+        elif may_sample_ahead and not may_have_gpu(config.run.device):
+            chosen["sample_ahead"] = True
     return chosen
 
 

@@ -38,6 +38,11 @@ class SamplingFlags:
     async_rl: bool = flag(
         True, "sample while the learner trains; False: alternate strictly, without policy lag"
     )
+    sample_ahead: bool = flag(
+        False,
+        "sample for the next iteration, not further, while the learner trains: a lag of one iteration",
+        only_with={"async_rl": (False,)},
+    )
     serial_mode: bool = flag(False, "run everything in one process, reproducible with --seed; for debugging")
     queue: str = _process_flag(
         "sockets",

@@ -26,6 +26,7 @@ class Topology:
     The last partition, with buffers_for_nodes buffers, is for trajectories from other machines.
 
     rollouts_per_iteration: rollouts of each split in an iteration of training; None unless --async_rl=False.
+    samples_ahead: whether splits sample for the next iteration while the learner trains (--sample_ahead).
     num_episodes: number of episodes that all agents together play in an evaluation; None in a training.
     """
 
@@ -43,6 +44,7 @@ class Topology:
     buffers_per_worker: int
     rollouts_per_iteration: int | None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
+    samples_ahead: bool = False
     num_nodes: int = 0  # other machines with rollout workers
     buffers_for_nodes: int = 0  # size of the partition for their trajectories
     learners_per_policy: int = 1  # each trains on a share of every batch; 0: nothing is learned here
@@ -183,6 +185,7 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
             None if sampling.async_rl else trajectories // (num_workers * agents_per_worker)
         ),
         kind_of_agent=info.kinds.of_agent,
+        samples_ahead=sampling.sample_ahead,
         num_nodes=num_nodes,
         buffers_for_nodes=at_learners + max(at_learners, TRAJECTORIES_IN_A_PART) if num_nodes else 0,
         learners_per_policy=sampling.learners_per_policy,

@@ -17,7 +17,14 @@ from sample_factory.config.sampling_flags import DIVERGENCE
 from sample_factory.exchange.channels import NO_VERSION
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate, recorded
+from sample_factory.learning.algorithms.algorithm import (
+    POLICY,
+    Algorithm,
+    SGDStep,
+    evaluate,
+    recorded,
+    relative_to_current,
+)
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
@@ -108,8 +115,8 @@ class Learner:
         for received in (*self.algorithm.earlier_batches(batch), batch):
             lag = self.version - received.versions
             is_usable = (lag < max_lag) & (received.generations == self._generation)
-            usable = received._replace(own=received.own & is_usable)
-            last = self._train_epochs(usable, self._fixed_targets(usable))
+            usable, targets = self._prepared(received._replace(own=received.own & is_usable))
+            last = self._train_epochs(usable, targets)
         # The last batch of the loop is the new one.
         summaries = {}
         if want_summaries:
@@ -124,8 +131,9 @@ class Learner:
         return summaries
 
     @torch.no_grad()
-    def _fixed_targets(self, batch: Batch) -> Targets | None:
-        """Returns targets that all SGD steps on the batch share; None if each step computes new targets.
+    def _prepared(self, batch: Batch) -> tuple[Batch, Targets | None]:
+        """Returns the batch for the SGD steps of an iteration, and targets that all of them share; None for
+        targets if each step computes new ones.
 
         Avoids a forward pass over the whole batch in two cases: a single SGD step runs the network anyway;
         and if the current weights of a network without recurrent state chose all actions in the batch, the
@@ -133,13 +141,15 @@ class Learner:
         """
         num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
         if not self.algorithm.fixes_targets or num_steps == 1:
-            return None
+            return batch, None
         is_stale = (batch.versions != self.version) & batch.own
         is_recorded = not self.group.total(is_stale.count_nonzero()) and self.model.state_size == 0
         evaluation = (recorded if is_recorded else evaluate)(self.policy, batch)
         targets = self.algorithm.targets(batch, evaluation)
         self._count_returns(targets, batch)
-        return targets
+        if self._args.config.sampling.sample_ahead and not is_recorded:
+            batch = relative_to_current(batch, evaluation)
+        return batch, targets
 
     def _count_returns(self, targets: Targets, batch: Batch) -> None:
         """Adds the returns of a batch's valid steps to the running statistics that normalise returns."""
@@ -148,7 +158,8 @@ class Learner:
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
         """Runs all epochs over the batch, and returns the last SGD step. Stops early if an epoch no longer
-        changes the policy loss. targets: result of `_fixed_targets`."""
+        changes the policy loss. targets: shared by all steps; None if each computes
+        new ones."""
         former_loss: float | None = None
         for _ in range(self.flags.ppo_epochs):
             policy_losses = []

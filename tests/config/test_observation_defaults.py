@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from sample_factory.config import observation_defaults
 from sample_factory.config.command import PLAYS
 from sample_factory.config.config import with_lists
 from sample_factory.config.consistency import check_training
@@ -288,6 +289,27 @@ def test_the_sizes_of_a_simulator_fit_the_flags_that_are_typed(tmp_path, copies,
     info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, copies), 1, is_simulator=True)
     check_training(config)
     check_alternation(config, make_topology(config, info, sampling.inline_samplers))
+
+
+@pytest.mark.parametrize(
+    ("device", "flags", "ahead"),
+    [
+        ("cpu", [], True),
+        ("gpu", [], False),
+        ("cpu", ["--async_rl=True"], False),
+        ("cpu", ["--sample_ahead=False"], False),
+        ("cpu", ["--with_vtrace=True"], False),
+        ("cpu", ["--algo=IMPALA"], False),
+        ("cpu", ["--ppo_epochs=1", "--num_batches_per_iteration=1"], False),
+    ],
+    ids=str,
+)
+def test_without_a_gpu_a_simulator_samples_ahead_where_the_learner_makes_up_for_the_lag(
+    tmp_path, monkeypatch, device, flags, ahead
+):
+    monkeypatch.setattr(observation_defaults, "may_have_gpu", lambda device: device == "gpu")
+    config, _ = simulated(tmp_path, 64, f"--device={device}", *flags)
+    assert config.sampling.sample_ahead == ahead
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,12 @@ def learner_args(
     seed=1,
     max_policy_lag=10**6,
     train_for_env_frames=10**9,
+    sample_ahead=False,
 ):
     """Returns the arguments of a learner with these flags; all others have their defaults."""
     sections = {name: section() for name, section in TRAINING_SECTIONS.items()}
     sections["learning"] = learning
-    sections["sampling"] = SamplingFlags(max_policy_lag=max_policy_lag)
+    sections["sampling"] = SamplingFlags(max_policy_lag=max_policy_lag, sample_ahead=sample_ahead)
     sections["monitoring"] = MonitoringFlags(train_for_env_steps=train_for_env_frames)
     return LearnerArgs(policy_id, 0, Config(**sections), policy, algorithm, frameskip, seed)
 

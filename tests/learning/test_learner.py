@@ -16,10 +16,12 @@ SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
 ACTIONS = gym.spaces.Discrete(3)
 
 
-def make_learner(use_rnn=False, **flags):
+def make_learner(use_rnn=False, sample_ahead=False, **flags):
     learning = {"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags}
     model = {"use_rnn": use_rnn, "hidden_size": H, "encoder_mlp_layers": (H,)}
-    return build_learner(SPACE, ACTIONS, learning, model, max_policy_lag=10, frameskip=4)
+    return build_learner(
+        SPACE, ACTIONS, learning, model, max_policy_lag=10, frameskip=4, sample_ahead=sample_ahead
+    )
 
 
 def make_batch(columns=B, seed=0, state_size=0, chunks=1):
@@ -165,6 +167,20 @@ def test_the_adaptive_rate_follows_the_kl_of_valid_steps():
         learner.train(batch._replace(logits=logits, own=valid))
         rates.append(learner.state_dict()["curr_lr"])
     assert rates == pytest.approx([1.5e-4, 1.5e-4, 1e-4 / 1.5])
+
+
+@pytest.mark.parametrize("use_rnn", [False, True])
+def test_with_sample_ahead_ratios_are_relative_to_the_policy_before_the_first_step(use_rnn):
+    """A learning rate of 0 leaves the policy as it was, so that none of its ratios may differ from 1."""
+    flags = {"with_vtrace": False, "num_batches_per_iteration": 2, "batch_size": T * B // 2}
+    batch = make_batch(state_size=H if use_rnn else 0)
+    for sample_ahead in (True, False):
+        learner = make_learner(use_rnn, sample_ahead, learning_rate=0.0, **flags)
+        learner.version = 2  # the policy that acted, of version 0, is one iteration old
+        summaries = learner.train(batch, want_summaries=True)
+        assert (summaries["ratio_mean"] < 1e-5) == (summaries["kl_divergence"] < 1e-5) == sample_ahead
+        assert (summaries["value_delta_max"] < 1e-5) == sample_ahead
+        assert summaries["version_diff_avg"] == 2
 
 
 def test_an_adapted_rate_survives_a_resume():

@@ -68,6 +68,22 @@ def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
     return Evaluation(unrolled, behavior, behavior, torch.zeros_like(batch.log_probs))
 
 
+def relative_to_current(batch: Batch, evaluation: Evaluation) -> Batch:
+    """Returns a batch with the outputs of the evaluated policy in place of those of the policy that acted.
+
+    Ratios, KL divergences and the clipping of values are then relative to the policy before the first SGD
+    step on the batch, the proximal policy of decoupled PPO (Hilton et al. 2021,
+    https://arxiv.org/abs/2110.00641). Otherwise the steps since the policy acted would count too, and use up
+    what --ppo_clip_ratio and --lr_schedule allow. Unlike there, the actions are not weighted by the ratio of
+    proximal and acting policy.
+    """
+    return batch._replace(
+        log_probs=batch.log_probs + evaluation.log_ratios,
+        values=evaluation.unrolled.values[:-1],
+        logits=evaluation.unrolled.logits[:-1],
+    )
+
+
 class Losses(NamedTuple):
     """Losses of a minibatch, already weighted; the Learner minimises their sum.
 

@@ -244,9 +244,13 @@ class RolloutWorker:
             return False
         if time.monotonic() < self._not_before:
             return False
-        # With --async_rl=False, wait while this split's share of the iteration is not trained on yet.
+        # With --async_rl=False, wait while this split's share of the iteration (with --sample_ahead, of the
+        # iteration before it) is not trained on yet.
         share = self._topology.rollouts_per_iteration
-        return share is None or bool(self._num_rollouts[split.index] // share <= self._iterations[0])
+        if share is None:
+            return True
+        num_sampled = self._num_rollouts[split.index] // share
+        return bool(num_sampled <= self._iterations[0] + self._topology.samples_ahead)
 
     def _step_envs(self, split: Split) -> None:
         split.vector.step()
