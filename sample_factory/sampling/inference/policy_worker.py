@@ -89,10 +89,10 @@ class PolicyWorker:
         self._gather_seconds = MIN_GATHER_SECONDS
         answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
         self._report(ComponentReady("policy_worker", answers, is_detail=True))
-        cpu.keep_freed_memory()  # not what initialising the network took
 
     def run(self) -> None:
         """Gathers and answers requests until the supervisor stops this process."""
+        cpu.keep_freed_memory()  # not what initialising the network took
         if not self._weights.wait_published(self._keep_going):
             return
         while not self._stopping.is_set():

@@ -109,6 +109,11 @@ class RolloutWorker:
         self._stepping[0] = NO_ENV
         self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", is_detail=True))
 
+    @property
+    def steps_simulators(self) -> bool:
+        """Whether the envs of this worker are batched simulators."""
+        return any(env.is_simulator for split in self._splits for env in split.vector.envs)
+
     def _compare_starts(self, starts: np.ndarray) -> None:
         """Logs a warning if the simulator of another worker has begun with the same observations. starts:
         [num_workers] int64 in shared memory, a checksum of each worker's first observations, 0 before its
