@@ -110,6 +110,7 @@ def _by_observation() -> dict[str, Any]:
         **texts,
         "batch_size": f"{texts['batch_size']}; simulators: a quarter of one rollout of all copies",
         "async_rl": "False for continuous actions, and for pictures without a GPU, where possible; else True",
+        "sample_ahead": "True for simulators without a GPU, where possible; else False",
     }
 
 
