@@ -158,8 +158,7 @@ class Learner:
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
         """Runs all epochs over the batch, and returns the last SGD step. Stops early if an epoch no longer
-        changes the policy loss. targets: shared by all steps; None if each computes
-        new ones."""
+        changes the policy loss. targets: shared by all steps; None if each step computes new ones."""
         former_loss: float | None = None
         for _ in range(self.flags.ppo_epochs):
             policy_losses = []
