@@ -255,7 +255,8 @@ def _iteration(
             alternates = False
     with_vtrace = usual["with_vtrace"] if "with_vtrace" in changeable else learning.with_vtrace
     is_alternating = "async_rl" in changeable or not sampling.async_rl
-    may_sample_ahead = is_alternating and config.run.algo == "APPO" and not with_vtrace
+    is_lag_allowed = epochs * num_batches < sampling.max_policy_lag
+    may_sample_ahead = is_alternating and is_lag_allowed and config.run.algo == "APPO" and not with_vtrace
     chosen = {"rollout": rollout, "batch_size": batch_size, "num_batches_per_iteration": num_batches}
     if alternates:
         chosen["async_rl"] = False

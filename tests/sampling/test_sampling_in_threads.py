@@ -214,11 +214,8 @@ def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
 
 def test_with_sample_ahead_rollouts_start_one_iteration_early_and_no_earlier(monkeypatch):
     with Sampler(monkeypatch, async_rl=False, sample_ahead=True, batch_size=64) as sampler:
-        for _ in range(3):
-            # The first iteration, and one for each that the learner has finished.
-            released = np.array(sampler.trajectories(8))
-            sampler.buffers.release(released, 0)
-            if sampler.channels.progress["iterations"][0] == 0:
+        for num_sampled in (2, 1, 1):  # iterations, while the learner trains on the first, second, third
+            for _ in range(num_sampled):
                 sampler.buffers.release(np.array(sampler.trajectories(8)), 0)
             assert sampler.channels.learners[0].get_many(timeout=0.3) == []
             sampler.channels.progress["iterations"][0] += 1

@@ -249,8 +249,8 @@ class RolloutWorker:
             return False
         if time.monotonic() < self._not_before:
             return False
-        # With --async_rl=False, wait while this split's share of the iteration (with --sample_ahead, of the
-        # iteration before it) is not trained on yet.
+        # With --async_rl=False, a split samples for an iteration once the learner has finished the last one;
+        # with --sample_ahead, once it has finished the one before that.
         share = self._topology.rollouts_per_iteration
         if share is None:
             return True
