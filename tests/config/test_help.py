@@ -13,6 +13,7 @@ from sample_factory.config.help import COMMON
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.families.doom.doom_family import doom_defaults
 from sample_factory.hub import ENJOY
 from sample_factory.training.command import COMMAND as TRAIN
 from tests.config.declared_commands import COMMAND_OF, DECLARED
@@ -89,7 +90,8 @@ def test_the_help_for_an_env_has_its_own_section_common_flags_and_those_of_the_f
 
 
 def test_defaults_are_those_of_the_env(capsys):
-    assert "training (default: 0.0005)" in " ".join(
+    rate = doom_defaults("doom_battle")["learning_rate"]
+    assert f"training (default: {rate})" in " ".join(
         help_of(TRAIN, capsys, "--env=doom_battle", "--help").split()
     )
     assert "training (default: 0.0001)" in " ".join(help_of(TRAIN, capsys, "--help").split())

@@ -345,13 +345,20 @@ FEW_CORES = 8
 def doom_defaults(env_name: str) -> dict[str, Any]:
     """Returns the defaults that Doom envs have for flags of the framework, such as encoder, batch size and
     learning rate."""
+    few_cores = num_usable_cores() <= FEW_CORES
+    # Measured on two cores (configs/DOOM.md): a network of a quarter of the size leaves the cores to the
+    # engines, and takes smaller steps at the same learning rate. The benchmark keeps the sizes of versions 1
+    # and 2.
+    small = few_cores and env_name != "doom_benchmark"
     return {
         "encoder_custom": "vizdoom",
-        # 512 was measured on two cores (configs/DOOM.md). With more than FEW_CORES workers, the number of
-        # envs that launch/arrangement.py chooses for each of them would shrink with the batch.
-        "batch_size": 512 if num_usable_cores() <= FEW_CORES else 1024,
+        "encoder_subtype": "convnet_impala" if small else "convnet_simple",
+        "hidden_size": 256 if small else 512,
+        # With more than FEW_CORES workers, the number of envs that launch/arrangement.py chooses for each of
+        # them would shrink with the batch.
+        "batch_size": 512 if few_cores else 1024,
         "ppo_clip_value": 0.2,
-        "learning_rate": 5e-4,
+        "learning_rate": 7e-4 if small else 5e-4,
         "gamma": 0.995 if env_name == "doom_deadly_corridor" else 0.99,  # measured: configs/DOOM.md
         "vtrace_lambda": 0.95,  # measured: configs/README.md, "Changes to PPO"
         "obs_subtract_mean": 0.0,
