@@ -34,8 +34,9 @@ RUN_DESCRIPTION = RunDescription(
             "--cfg=configs/doom_basic.json --vtrace_lambda=1 --train_for_env_steps=300000",
         ),
         experiment(
-            "doom_battle",  # the figures in configs/README.md have batches of 2,048
-            "--cfg=configs/doom_battle.json --batch_size=2048 --train_for_env_steps=5000000",
+            "doom_battle",  # batches and network are those of the figures in configs/README.md
+            "--cfg=configs/doom_battle.json --batch_size=2048 --encoder_subtype=convnet_simple "
+            "--hidden_size=512 --learning_rate=0.0005 --train_for_env_steps=5000000",
             seeds=(1,),
         ),
         experiment("halfcheetah", "--cfg=configs/mujoco_halfcheetah.json", CONTINUOUS),

@@ -340,25 +340,26 @@ class DoomFlags:
 GAME_FIELDS = {"doom_wad": "wad", "doom_map": "doom_map", "doom_skill": "doom_skill", "doom_iwad": "iwad"}
 CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
 FEW_CORES = 8
+# Where a small network learns more in a minute on few cores, measured on two of them (configs/DOOM.md): it
+# leaves the cores to the engines. In doom_health_gathering_supreme it learns less; others are not measured.
+WITH_SMALL_NETWORK = ("doom_battle", "doom_defend_the_center", "doom_my_way_home")
 
 
 def doom_defaults(env_name: str) -> dict[str, Any]:
     """Returns the defaults that Doom envs have for flags of the framework, such as encoder, batch size and
     learning rate."""
     few_cores = num_usable_cores() <= FEW_CORES
-    # Measured on two cores (configs/DOOM.md): a network of a quarter of the size leaves the cores to the
-    # engines, and takes smaller steps at the same learning rate. The benchmark keeps the sizes of versions 1
-    # and 2.
-    small = few_cores and env_name != "doom_benchmark"
+    small_network = few_cores and env_name in WITH_SMALL_NETWORK
     return {
         "encoder_custom": "vizdoom",
-        "encoder_subtype": "convnet_impala" if small else "convnet_simple",
-        "hidden_size": 256 if small else 512,
-        # With more than FEW_CORES workers, the number of envs that launch/arrangement.py chooses for each of
-        # them would shrink with the batch.
+        "encoder_subtype": "convnet_impala" if small_network else "convnet_simple",
+        "hidden_size": 256 if small_network else 512,
+        # 512 was measured on two cores (configs/DOOM.md). With more than FEW_CORES workers, the number of
+        # envs that launch/arrangement.py chooses for each of them would shrink with the batch.
         "batch_size": 512 if few_cores else 1024,
         "ppo_clip_value": 0.2,
-        "learning_rate": 7e-4 if small else 5e-4,
+        # A narrower network takes smaller steps at the same learning rate.
+        "learning_rate": 7e-4 if small_network else 5e-4,
         "gamma": 0.995 if env_name == "doom_deadly_corridor" else 0.99,  # measured: configs/DOOM.md
         "vtrace_lambda": 0.95,  # measured: configs/README.md, "Changes to PPO"
         "obs_subtract_mean": 0.0,

@@ -478,19 +478,22 @@ def test_an_engine_that_crashes_raises_and_the_env_can_be_closed_and_used_again(
     env.step(0)
 
 
+@pytest.mark.parametrize(("cores", "batch_size"), [(1, 512), (8, 512), (9, 1024)])
+def test_doom_has_smaller_batches_on_few_cores(monkeypatch, cores, batch_size):
+    monkeypatch.setattr(doom_family, "num_usable_cores", lambda: cores)
+    assert doom_family.doom_defaults("doom_basic")["batch_size"] == batch_size
+
+
 @pytest.mark.parametrize(
-    ("cores", "env", "batch_size", "hidden_size", "encoder"),
+    ("cores", "env", "network"),
     [
-        (1, "doom_basic", 512, 256, "convnet_impala"),
-        (8, "doom_basic", 512, 256, "convnet_impala"),
-        (9, "doom_basic", 1024, 512, "convnet_simple"),
-        (2, "doom_benchmark", 512, 512, "convnet_simple"),
+        (1, "doom_battle", ("convnet_impala", 256)),
+        (8, "doom_battle", ("convnet_impala", 256)),
+        (9, "doom_battle", ("convnet_simple", 512)),
+        (8, "doom_benchmark", ("convnet_simple", 512)),
     ],
 )
-def test_doom_has_smaller_batches_and_networks_on_few_cores(
-    monkeypatch, cores, env, batch_size, hidden_size, encoder
-):
+def test_some_scenarios_have_a_smaller_network_on_few_cores(monkeypatch, cores, env, network):
     monkeypatch.setattr(doom_family, "num_usable_cores", lambda: cores)
     defaults = doom_family.doom_defaults(env)
-    chosen = defaults["batch_size"], defaults["hidden_size"], defaults["encoder_subtype"]
-    assert chosen == (batch_size, hidden_size, encoder)
+    assert (defaults["encoder_subtype"], defaults["hidden_size"]) == network
