@@ -125,7 +125,7 @@ class Sampler:
             thread.join()
 
     def trajectories(self, count, policy=0):
-        """Returns the next full buffers of a policy; the caller must release them."""
+        """Returns the next full buffers of a policy, at least `count`; the caller must release them."""
         found, deadline = [], time.monotonic() + 30
         while len(found) < count:
             assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 30 s"
@@ -214,10 +214,12 @@ def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
 
 def test_with_sample_ahead_rollouts_start_one_iteration_early_and_no_earlier(monkeypatch):
     with Sampler(monkeypatch, async_rl=False, sample_ahead=True, batch_size=64) as sampler:
-        for num_sampled in (2, 1, 1):  # iterations, while the learner trains on the first, second, third
-            for _ in range(num_sampled):
-                sampler.buffers.release(np.array(sampler.trajectories(8)), 0)
-            assert sampler.channels.learners[0].get_many(timeout=0.3) == []
+        for missing in (16, 8, 8):  # trajectories, until the learner ends its first, second, third iteration
+            while missing > 0:
+                full = np.array(sampler.trajectories(1))
+                sampler.buffers.release(full, 0)
+                missing -= len(full)
+            assert missing == 0 and sampler.channels.learners[0].get_many(timeout=0.3) == []
             sampler.channels.progress["iterations"][0] += 1
 
 
