@@ -25,8 +25,8 @@ from sample_factory import Observer, register_env, register_observer
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
-# The env goes wrong in this step: after its trial, and after the random steps (at most 8 rollouts of 16) with
-# which a worker begins.
+# Number of the step in which an env goes wrong: later than the steps of its trial, and than the random steps
+# (at most 8 rollouts of 16) with which a worker begins.
 STEPS = 150
 STEP_SECONDS = 0.005  # a run that only goes on leaves the cores to other tests
 LEVEL = 7

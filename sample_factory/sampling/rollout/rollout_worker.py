@@ -249,8 +249,8 @@ class RolloutWorker:
             return False
         if time.monotonic() < self._not_before:
             return False
-        # With --async_rl=False, a split samples for an iteration once the learner has finished the last one;
-        # with --sample_ahead, once it has finished the one before that.
+        # With --async_rl=False, a split samples for iteration i after the learner has finished iteration
+        # i - 1; with --sample_ahead, after iteration i - 2.
         share = self._topology.rollouts_per_iteration
         if share is None:
             return True

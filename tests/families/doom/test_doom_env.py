@@ -487,13 +487,14 @@ def test_doom_has_smaller_batches_on_few_cores(monkeypatch, cores, batch_size):
 @pytest.mark.parametrize(
     ("cores", "env", "network"),
     [
-        (1, "doom_battle", ("convnet_impala", 256)),
-        (8, "doom_battle", ("convnet_impala", 256)),
-        (9, "doom_battle", ("convnet_simple", 512)),
-        (8, "doom_benchmark", ("convnet_simple", 512)),
+        (1, "doom_battle", ("convnet_impala", 256, 7e-4)),
+        (8, "doom_my_way_home", ("convnet_impala", 256, 7e-4)),
+        (9, "doom_battle", ("convnet_simple", 512, 5e-4)),
+        (8, "doom_health_gathering_supreme", ("convnet_simple", 512, 5e-4)),
+        (8, "doom_benchmark", ("convnet_simple", 512, 5e-4)),
     ],
 )
 def test_some_scenarios_have_a_smaller_network_on_few_cores(monkeypatch, cores, env, network):
     monkeypatch.setattr(doom_family, "num_usable_cores", lambda: cores)
     defaults = doom_family.doom_defaults(env)
-    assert (defaults["encoder_subtype"], defaults["hidden_size"]) == network
+    assert tuple(defaults[name] for name in ("encoder_subtype", "hidden_size", "learning_rate")) == network
