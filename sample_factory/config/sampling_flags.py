@@ -80,9 +80,10 @@ class SamplingFlags:
         "for studies: act with weights at least this many SGD steps old, which the learner keeps in memory",
         between=(0, 1_000_000),
     )
-    num_batches_to_accumulate: int = flag(
-        2,
-        "batches that may wait for the learner before sampling pauses",
+    num_batches_to_accumulate: int | None = flag(
+        None,
+        "batches that may wait for the learner before sampling pauses: one in trajectory buffers, the others "
+        "copied to its device; 2 if left out, 1 without a GPU",
         between=(1, 10_000),
         only_with={"async_rl": (True,)},
     )

@@ -9,6 +9,7 @@ import numpy as np
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
+from sample_factory.runtime.gpu import may_have_gpu
 
 if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
     from sample_factory.envs.env_info import EnvInfo
@@ -40,7 +41,7 @@ class Topology:
     chunk_length: int  # steps between stored recurrent states: the length of backpropagation through time
     frameskip: int
     trajectories_per_batch: int  # the maximum if PBT changes the batch size
-    max_ready_batches: int
+    max_ready_batches: int  # copied from trajectory buffers before the learner asks for them
     buffers_per_worker: int
     rollouts_per_iteration: int | None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
@@ -177,7 +178,7 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
         chunk_length=config.chunk_length,
         frameskip=info.frameskip,
         trajectories_per_batch=trajectories,
-        max_ready_batches=max(1, sampling.num_batches_to_accumulate - 1) if sampling.async_rl else 1,
+        max_ready_batches=_max_ready_batches(config),
         buffers_per_worker=_buffers_per_worker(
             config, num_workers, agents_per_worker, agents_per_split, trajectories
         ),
@@ -192,6 +193,20 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
         num_inline_samplers=num_inline_samplers,
         has_costs=algorithm_info(config.run.algo).needs_costs,
     )
+
+
+def _max_ready_batches(config: Config) -> int:
+    """Returns how many batches are copied from trajectory buffers before the learner asks for them.
+
+    Of the batches that may wait for the learner, one waits in trajectory buffers. A GPU trains while the next
+    batch is copied to it. A CPU gains nothing from that: the copy takes the same time later, samples are
+    older by an SGD step, and a batch of pictures is large.
+    """
+    sampling = config.sampling
+    if sampling.serial_mode or not sampling.async_rl:
+        return 1
+    num_waiting = sampling.num_batches_to_accumulate or (2 if may_have_gpu(config.run.device) else 1)
+    return num_waiting - 1
 
 
 def _buffers_per_worker(

@@ -170,9 +170,7 @@ class OtherLearner:
         self._group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
         self._learner = Learner(args, self._group, context.beat)
         self._batcher = Batcher(buffers, args.policy_id, self._learner.device)
-        # One more batch than the first learner holds: it sends a share as soon as it has room for a batch,
-        # which may be before it orders to train on the previous one.
-        self._handover = Handover(buffers.topology.max_ready_batches + 1)
+        self._handover = Handover(buffers.topology.max_ready_batches)
         self._group.connect(self._learner.device, self._receive_place())
         cpu.keep_freed_memory()
 

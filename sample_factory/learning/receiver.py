@@ -27,30 +27,34 @@ MAX_MESSAGES = 1000  # in one turn
 class Handover:
     """Passes batches and requests from the batching thread to the trainer thread.
 
-    It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it,
-    which is the back-pressure: while the handover is full, no buffers are released, and rollout workers
-    without a free buffer pause.
+    It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it, and
+    one more while the trainer waits for a batch. This is the back-pressure: while the handover is full, no
+    buffers are released, and rollout workers without a free buffer pause.
     """
 
     def __init__(self, max_ready_batches: int):
-        self._batches: queue.Queue[Batch] = queue.Queue(max_ready_batches)
-        self._batch_taken = threading.Event()
+        self._max_ready_batches = max_ready_batches
+        self._batches: queue.Queue[Batch] = queue.Queue(max_ready_batches + 1)
+        self._is_awaited = False  # the trainer waits for a batch
+        self._has_changed = threading.Event()  # the trainer has taken a batch, or begun to wait for one
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
 
     # Called by the batching thread
 
     @property
     def is_full(self) -> bool:
-        """Whether `max_ready_batches` batches wait, so that `put_batch` would block."""
-        return self._batches.full()
+        """Whether no batch should be put in: as many as may wait are in it."""
+        return self._batches.qsize() >= self._max_ready_batches + self._is_awaited
 
     def wait_for_room(self, timeout: float) -> None:
         """Blocks while the handover is full, at most `timeout` seconds."""
-        self._batch_taken.clear()
-        if self._batches.full():
-            self._batch_taken.wait(timeout)
+        self._has_changed.clear()
+        if self.is_full:
+            self._has_changed.wait(timeout)
 
     def put_batch(self, batch: Batch) -> None:
+        """Adds a batch. Blocks while `max_ready_batches` + 1 wait: the first learner of a policy may send a
+        share of the next batch before it orders the other learners to train on the previous one."""
         self._batches.put(batch)
 
     def put_request(self, request: Request) -> None:
@@ -61,11 +65,15 @@ class Handover:
 
     def take_batch(self, timeout: float) -> Batch | None:
         """Takes the oldest batch out; returns None if there is none within `timeout` seconds."""
+        self._is_awaited = timeout > 0
+        self._has_changed.set()
         try:
             batch = self._batches.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
             return None
-        self._batch_taken.set()
+        finally:
+            self._is_awaited = False
+        self._has_changed.set()
         return batch
 
     def take_request(self) -> Request | None:

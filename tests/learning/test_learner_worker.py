@@ -18,6 +18,7 @@ from sample_factory.checkpoints.milestones import find_checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.exchange import topology
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.messages import (
     ComponentReady,
@@ -116,6 +117,29 @@ def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_withou
     assert counts(parts.buffers)[2] == 0, "both batches have been copied and released"
 
 
+@pytest.mark.parametrize(
+    "has_gpu, flags, num_ahead",
+    [(False, [], 0), (True, [], 1), (False, ["--num_batches_to_accumulate=3"], 2)],
+)
+def test_batches_are_copied_ahead_for_a_gpu_or_by_a_flag_and_otherwise_once_the_trainer_waits(
+    tmp_path, monkeypatch, has_gpu, flags, num_ahead
+):
+    monkeypatch.setattr(topology, "may_have_gpu", lambda device: has_gpu)
+    parts = make_parts(tmp_path, "--serial_mode=False", *flags)
+    worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
+    for _ in range(2):
+        hand_over(parts, np.arange(8))
+    for _ in range(5):  # as many steps as there are batches, and one for the messages
+        worker.step(timeout=0.0)
+    assert counts(parts.buffers)[2] == 16 - 4 * num_ahead
+    trainer = threading.Timer(0.2, worker.train_once, [PATIENCE])
+    trainer.start()
+    assert worker.step(timeout=PATIENCE), "the trainer waits, or has taken a batch"
+    trainer.join()
+    worker.step(timeout=0.0)
+    assert counts(parts.buffers)[2] == 16 - 4 * (num_ahead + 1)
+
+
 def test_an_iteration_of_training_is_reported_while_it_goes_on(parts, monkeypatch):
     monkeypatch.setattr(trainer, "REPORT_SECONDS", 1e-9)
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
@@ -144,10 +168,10 @@ def test_an_iteration_of_training_is_reported_while_it_goes_on(parts, monkeypatc
 
 def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_worker_dies(parts):
     second = ThreadQueue()
-    topology = replace(parts.buffers.topology, learners_per_policy=2)
-    channels = parts.channels._replace(other_learners={0: [second]}, progress=make_progress(topology))
+    of_two = replace(parts.buffers.topology, learners_per_policy=2)
+    channels = parts.channels._replace(other_learners={0: [second]}, progress=make_progress(of_two))
     batcher = Batcher(parts.buffers, 0, torch.device("cpu"))
-    handover = Handover(topology.max_ready_batches)
+    handover = Handover(of_two.max_ready_batches)
     receiver = Receiver(0, parts.buffers, batcher, channels, handover, lambda ready: None)
     hand_over(parts, np.arange(4))
     assert receiver.step(4, timeout=0.0)
