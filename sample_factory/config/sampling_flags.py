@@ -85,7 +85,7 @@ class SamplingFlags:
         "batches that may wait for the learner before sampling pauses: one in trajectory buffers, the others "
         "copied to its device; 2 if left out, 1 without a GPU",
         between=(1, 10_000),
-        only_with={"async_rl": (True,)},
+        only_with={"async_rl": (True,), "serial_mode": (False,)},
     )
     traj_buffers_excess_ratio: float | None = flag(
         None,
