@@ -7,14 +7,15 @@
 #     for days. The same counter, at more than 300 s, should let curves of statistics with fewer than
 #     `--stats_avg` (100) episodes appear in TensorBoard: without it, envs with long episodes have none for
 #     hours. Use a signal from outside, for example `timeout -s INT 3600 python ...`.
-# Source: sample_factory/algo/runners/runner.py, total_train_seconds: one assignment, three comparisons.
+# Source: algo/runners/runner.py of the package, total_train_seconds: one assignment, three comparisons.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
-venv/bin/pip install --quiet --disable-pip-version-check "torch==2.13.0"
-venv/bin/pip install --quiet --disable-pip-version-check "sample-factory==2.1.1"
+venv/bin/pip install --quiet --disable-pip-version-check "torch==2.13.0" "sample-factory==2.1.1" \
+    "numpy==1.26.4" "gymnasium==0.29.1"
+
 venv/bin/pip list --disable-pip-version-check 2>/dev/null | grep -E "^sample-factory "
 
 start=$(date +%s)
