@@ -101,7 +101,6 @@ def make_config(**typed: Any) -> Config:
         "num_envs_per_worker": 2,
         "rollout": 8,
         "batch_size": 16,
-        "traj_buffers_excess_ratio": 1.3,  # some to spare where no learner releases them
         "decorrelate_envs_on_one_worker": False,
         "device": "cpu",
         "precision": "fp32",

@@ -87,9 +87,10 @@ class SamplingFlags:
         between=(1, 10_000),
         only_with={"async_rl": (True,), "serial_mode": (False,)},
     )
-    traj_buffers_excess_ratio: float | None = flag(
-        None,
-        "number of trajectory buffers, as a multiple of what the run needs; 1.3 if left out, 1 without a GPU",
+    traj_buffers_excess_ratio: float = flag(
+        1.3,
+        "number of trajectory buffers, as a multiple of what the run needs; with 1, samples are newer where "
+        "the learner is the bottleneck",
         between=(1, 1000),
     )
     decorrelate_experience_max_seconds: float = flag(

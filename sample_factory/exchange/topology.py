@@ -200,9 +200,9 @@ def _max_ready_batches(config: Config) -> int:
 
     Of the batches that may wait for the learner, one waits in trajectory buffers. A GPU trains while the next
     batch is copied to it. A CPU gains nothing from that: the copy takes the same time later, samples are
-    older by an SGD step, and a batch of pictures is large. The same holds for more buffers than the run
-    needs. Measured where the learner is the bottleneck (doom_benchmark, two cores): a lag of 1.4 instead of
-    2.3 SGD steps, and 8 instead of 30 % of the samples outside of PPO's clip range, at the same speed.
+    older by an SGD step, and a batch of pictures is large. Measured where the learner is the bottleneck
+    (doom_benchmark, two cores): a lag of 1.9 instead of 2.3 SGD steps, and 15 instead of 30 % of the samples
+    outside of PPO's clip range, at the same speed.
     """
     sampling = config.sampling
     if sampling.serial_mode or not sampling.async_rl:
@@ -223,10 +223,8 @@ def _buffers_per_worker(
     A worker waits when a split finds fewer than agents_per_split free buffers. If all workers wait, each of
     them has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners.
     With P learners and P * (batch - 1) + 1 such buffers in total, at least one learner has a full batch, and
-    releases it. --traj_buffers_excess_ratio adds buffers, so that sampling goes on while batches are copied
-    to a GPU.
+    releases it. --traj_buffers_excess_ratio adds buffers, so that sampling goes on while a batch waits.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1
-    ratio = config.sampling.traj_buffers_excess_ratio or (1.3 if may_have_gpu(config.run.device) else 1.0)
-    return agents_per_worker + math.ceil(needed * ratio)
+    return agents_per_worker + math.ceil(needed * config.sampling.traj_buffers_excess_ratio)

@@ -63,15 +63,6 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
     assert at_learners > policies * (t.trajectories_per_batch - 1)
 
 
-def test_only_for_a_gpu_are_there_more_buffers_than_a_run_needs(monkeypatch):
-    def num_buffers(has_gpu, ratio=None):
-        monkeypatch.setattr("sample_factory.exchange.topology.may_have_gpu", lambda device: has_gpu)
-        return topology(batch_size=1024, traj_buffers_excess_ratio=ratio).buffers_per_worker
-
-    assert num_buffers(False) == num_buffers(False, ratio=1.0)
-    assert num_buffers(True) == num_buffers(False, ratio=1.3) > num_buffers(False)
-
-
 def test_other_machines_share_a_partition_of_the_buffers_after_those_of_the_workers():
     alone = topology(num_workers=3)
     t = topology(num_workers=3, num_nodes=4)

@@ -125,7 +125,7 @@ def test_batches_are_copied_ahead_for_a_gpu_or_by_a_flag_and_otherwise_once_the_
     tmp_path, monkeypatch, has_gpu, flags, num_ahead
 ):
     monkeypatch.setattr(topology, "may_have_gpu", lambda device: has_gpu)
-    parts = make_parts(tmp_path, "--serial_mode=False", "--traj_buffers_excess_ratio=2", *flags)
+    parts = make_parts(tmp_path, "--serial_mode=False", *flags)
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
     for _ in range(2):
         hand_over(parts, np.arange(8))
