@@ -43,7 +43,7 @@ class Handover:
 
     @property
     def is_full(self) -> bool:
-        """Whether no batch should be put in: as many as may wait are in it."""
+        """Whether as many batches wait as may wait, so that none should be added now."""
         return self._batches.qsize() >= self._max_ready_batches + self._is_awaited
 
     def wait_for_room(self, timeout: float) -> None:
@@ -53,8 +53,8 @@ class Handover:
             self._has_changed.wait(timeout)
 
     def put_batch(self, batch: Batch) -> None:
-        """Adds a batch. Blocks while `max_ready_batches` + 1 wait: the first learner of a policy may send a
-        share of the next batch before it orders the other learners to train on the previous one."""
+        """Adds a batch. Blocks while `max_ready_batches` + 1 wait, which only an `OtherLearner` may meet: the
+        first learner sends it a share of the next batch before the order to train on the previous one."""
         self._batches.put(batch)
 
     def put_request(self, request: Request) -> None:
