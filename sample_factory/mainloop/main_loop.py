@@ -29,6 +29,7 @@ from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Population
+from sample_factory.runtime import template
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.folder_lock import FolderLock
@@ -204,6 +205,10 @@ class MainLoop(Loop):
         """Saves cfg.json: once the workers have started, it is known that the flags can be used."""
         self._config.save()
         self._has_started = True
+        source = template.current()
+        # Each evaluation starts processes; otherwise only the successor of a dead worker is still to come.
+        if source is not None and not self._config.monitoring.eval_every_env_steps:
+            source.unload_modules()
 
     def turn(self, timeout: float) -> None:
         """Receives reports for at most `timeout` seconds and calls every subscriber. The first call starts

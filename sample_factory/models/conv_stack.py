@@ -19,8 +19,8 @@ from sample_factory.models.cpu_layers import (
     Conv2d,
     PatchConv2d,
     convolution_gradients,
-    elu_,
     pixels_to_channels,
+    write_elu,
 )
 from sample_factory.models.normalizers import RawImages, autocast_dtype
 from sample_factory.spaces.observations import ImageLayout
@@ -28,17 +28,31 @@ from sample_factory.spaces.observations import ImageLayout
 SLICE_BYTES = 1 << 24  # of normalised images
 
 
-class Activation(NamedTuple):
-    """An activation function y = f(x), computed in place, and its gradient, computed from y alone."""
+aten = torch.ops.aten
 
-    apply_: Callable[[Tensor], Tensor]
-    gradient: Callable[[Tensor, Tensor], Tensor]  # (gradient of y, y) -> gradient of x
+
+class Activation(NamedTuple):
+    """An activation function y = f(x) and its gradient, computed from y alone.
+
+    write: (x, out) -> y, written to `out`, which may be x; x is overwritten in any case.
+    gradient_: (gradient of y, y) -> gradient of x, in the memory of the gradient of y.
+    """
+
+    write: Callable[[Tensor, Tensor], Tensor]
+    gradient_: Callable[[Tensor, Tensor], Tensor]
 
 
 BY_NAME = {
-    "elu": Activation(elu_, lambda grad, y: torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y)),
-    "relu": Activation(torch.relu_, lambda grad, y: torch.ops.aten.threshold_backward(grad, y, 0.0)),
-    "tanh": Activation(torch.tanh_, torch.ops.aten.tanh_backward),
+    "elu": Activation(
+        write_elu, lambda grad, y: aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y, grad_input=grad)
+    ),
+    "relu": Activation(
+        lambda x, out: aten.relu(x, out=out),
+        lambda grad, y: aten.threshold_backward(grad, y, 0.0, grad_input=grad),
+    ),
+    "tanh": Activation(
+        lambda x, out: aten.tanh(x, out=out), lambda grad, y: aten.tanh_backward(grad, y, grad_input=grad)
+    ),
 }
 
 
@@ -100,7 +114,8 @@ class ConvStack:
     def _encode_slice(self, convolutions: Sequence[Conv2d], images: RawImages, dtype: torch.dtype) -> Tensor:
         x = images.normalized(dtype, self.order)
         for layer in convolutions:
-            x = BY_NAME[self.nonlinearity].apply_(layer.convolve(x))
+            y = layer.convolve(x)
+            x = BY_NAME[self.nonlinearity].write(y, y)
         return x.flatten(1)
 
 
@@ -118,6 +133,9 @@ def _slices(images: RawImages, dtype: torch.dtype) -> list[RawImages]:
     return [images._replace(rows=part) for part in parts]
 
 
+Move = tuple[tuple[int, ...], tuple[int, ...]]  # stride and padding of a convolution
+
+
 class _Encode(torch.autograd.Function):
     """`ConvStack.encode` with a gradient; gradients of the weights are summed over the slices in float32."""
 
@@ -125,7 +143,7 @@ class _Encode(torch.autograd.Function):
     def forward(
         ctx: Any,
         stack: ConvStack,
-        moves: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+        moves: Sequence[Move],
         images: RawImages,
         dtype: torch.dtype,
         *parameters: Tensor,
@@ -133,52 +151,79 @@ class _Encode(torch.autograd.Function):
         """moves: (stride, padding) of each layer. parameters: weight and bias of each layer."""
         activation = BY_NAME[stack.nonlinearity]
         weights = [tensor.detach().to(dtype) for tensor in parameters]
-        activations = []
-        flat = []
+        outputs: list[Tensor] = []  # of each layer for the whole batch, so that temporary memory is one block
+        start = 0
         for part in _slices(images, dtype):
             x = part.normalized(dtype, stack.order)
-            for (stride, padding), weight, bias in zip(moves, weights[::2], weights[1::2]):
-                x = activation.apply_(nn.functional.conv2d(x, weight, bias, stride, padding))
-                activations.append(x)
-            flat.append(x.flatten(1))
+            of_part = slice(start, start + len(x))
+            start = of_part.stop
+            for layer, (stride, padding) in enumerate(moves):
+                weight, bias = weights[2 * layer : 2 * layer + 2]
+                y = nn.functional.conv2d(x, weight, bias, stride, padding)
+                if layer == len(outputs):
+                    is_last = layer == len(moves) - 1
+                    order = torch.contiguous_format if is_last else torch.channels_last
+                    shape = (len(images.rows), *y.shape[1:])
+                    outputs.append(torch.empty(shape, dtype=dtype, memory_format=order))
+                x = activation.write(y, outputs[layer][of_part])
         ctx.stack = stack
         ctx.moves = moves
-        ctx.dtype = dtype
         ctx.normalizer = images.normalizer
-        ctx.save_for_backward(images.rows, *weights[::2], *activations)
-        return torch.cat(flat)
+        ctx.save_for_backward(images.rows, *weights[::2], *outputs)
+        return outputs[-1].flatten(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        activation = BY_NAME[ctx.stack.nonlinearity]
         num_layers = len(ctx.moves)
         rows, *saved = ctx.saved_tensors
-        weights = saved[:num_layers]
-        activations = saved[num_layers:]
+        weights, outputs = saved[:num_layers], saved[num_layers:]
         totals = [
             torch.zeros(shape, dtype=torch.float32)
             for weight in weights
             for shape in (weight.shape, weight.shape[:1])
         ]
         start = 0
-        for i, part in enumerate(_slices(RawImages(rows, ctx.normalizer), ctx.dtype)):
-            outputs = activations[i * num_layers : (i + 1) * num_layers]
-            inputs = [part.normalized(ctx.dtype, ctx.stack.order), *outputs[:-1]]
-            grad_x = grad[start : start + len(part.rows)].reshape(outputs[-1].shape)
-            start += len(part.rows)
-            for layer in reversed(range(num_layers)):
-                grad_y = grad_x.contiguous(memory_format=torch.channels_last)
-                grad_y = activation.gradient(grad_y, outputs[layer])
-                stride, padding = ctx.moves[layer]
-                of_input, *of_parameters = convolution_gradients(
-                    grad_y, inputs[layer], weights[layer], stride, padding, of_input=layer > 0
-                )
-                for total, of_slice in zip(totals[2 * layer :], of_parameters):
-                    total += of_slice
-                if of_input is not None:
-                    grad_x = of_input
+        for part in _slices(RawImages(rows, ctx.normalizer), grad.dtype):
+            of_part = slice(start, start + len(part.rows))
+            start = of_part.stop
+            of_layers = [output[of_part] for output in outputs]
+            _add_gradients(totals, ctx.stack, ctx.moves, weights, part, of_layers, grad[of_part])
         return None, None, None, None, *totals
+
+
+def _add_gradients(
+    totals: Sequence[Tensor],
+    stack: ConvStack,
+    moves: Sequence[Move],
+    weights: Sequence[Tensor],
+    images: RawImages,
+    outputs: Sequence[Tensor],
+    grad: Tensor,
+) -> None:
+    """Adds the gradients of a slice of the batch to `totals`: weight and bias of each layer, float32.
+
+    A function of its own, so that the memory for one slice is free before the next one. outputs: of each
+    layer, after the activation function. grad: gradient of the flattened output, [B, size].
+    """
+    activation = BY_NAME[stack.nonlinearity]
+    inputs = [images.normalized(weights[0].dtype, stack.order), *outputs[:-1]]
+    # A copy: autograd may use `grad` elsewhere, too.
+    grad_y = grad.reshape(outputs[-1].shape).clone(memory_format=torch.channels_last)
+    for layer in reversed(range(len(moves))):
+        stride, padding = moves[layer]
+        grad_x, *of_parameters = convolution_gradients(
+            activation.gradient_(grad_y, outputs[layer]),
+            inputs[layer],
+            weights[layer],
+            stride,
+            padding,
+            of_input=layer > 0,
+        )
+        for total, of_slice in zip(totals[2 * layer :], of_parameters):
+            total += of_slice
+        if grad_x is not None:
+            grad_y = grad_x.contiguous(memory_format=torch.channels_last)
 
 
 _encode: Callable[..., Tensor] = _Encode.apply

@@ -91,7 +91,7 @@ def _forward(
         from_input = from_input.to(state.dtype)
         from_state = linear(state.to(x.dtype), weights.hidden, weights.hidden_bias, packed_hidden)
         from_state = from_state.to(state.dtype)
-        gates = (from_input[:, : 2 * size] + from_state[:, : 2 * size]).sigmoid_()
+        gates = from_state[:, : 2 * size].add_(from_input[:, : 2 * size]).sigmoid_()
         reset, update = gates.chunk(2, dim=-1)
         product = from_state[:, 2 * size :]
         candidate = torch.addcmul(from_input[:, 2 * size :], reset, product).tanh_()

@@ -67,14 +67,19 @@ class RunningNormalizer(nn.Module):
     def normalize_rows(self, x: Tensor, dtype: torch.dtype, order: Order | None = None) -> Tensor:
         """Normalises rows as `normalize`. x: [B, *shape]. order: reorders x and the statistics first."""
         mean, inverse = self._mean_and_inverse(order)
-        rows = x.detach() if order is None else order(x.detach())
-        if len(rows) <= _chunk_size(rows):
+        x = x.detach()
+        if len(x) <= _chunk_size(x):
+            rows = x if order is None else order(x)
             normalized = rows.float().sub_(mean) if rows.dtype != torch.float32 else rows - mean
             return normalized.mul_(inverse).clamp_(-self.clip, self.clip).to(dtype)
-        out = torch.empty_like(rows, dtype=dtype)
-        for chunk, out_chunk in zip(_chunks(rows), _chunks(out)):
+        # In the memory format of the statistics.
+        out = torch.empty_strided(
+            (len(x), *mean.shape), (mean.numel(), *mean.stride()), dtype=dtype, device=x.device
+        )
+        for chunk, out_chunk in zip(_chunks(x), out.split(_chunk_size(x))):
+            rows = chunk if order is None else order(chunk)
             # Arithmetic that mixes bytes and floats takes three times as long as converting first.
-            floats = out_chunk.copy_(chunk) if dtype == torch.float32 else chunk.to(torch.float32, copy=True)
+            floats = out_chunk.copy_(rows) if dtype == torch.float32 else rows.to(torch.float32, copy=True)
             floats.sub_(mean).mul_(inverse).clamp_(-self.clip, self.clip)
             if floats is not out_chunk:
                 out_chunk.copy_(floats)

@@ -38,6 +38,9 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
         if not request:
             return
         content = pickle.loads(request)
+        if content is None:  # free the memory of the modules; the new program is still the children's parent
+            os.set_inheritable(socket_fd, True)
+            os.execv(sys.executable, [sys.executable, "-P", __file__, str(socket_fd), ""])
         if isinstance(content, int):  # a child that has ended
             answer = os.waitstatus_to_exitcode(os.waitpid(content, 0)[1])
         else:

@@ -129,6 +129,23 @@ def test_children_go_on_without_their_template_and_their_end_is_noticed(logged):
     assert len(logged.messages) == 1
 
 
+def test_without_its_modules_it_is_small_reports_how_its_children_end_and_forks_others(logged):
+    with template(["numpy", "sample_factory.envs.registry"], cpu.ONE_THREAD):
+        options = ChildOptions(from_template=True)
+        before = Child("before", Idle, (), options)
+        before.start()
+        wait_ready(before, 15)
+        process = psutil.Process(current()._process.pid)
+        full = process.memory_info().rss
+        current().unload_modules()
+        assert process.memory_info().rss < 0.7 * full
+        kill_9(before.pid)
+        assert before.join(15) and "signal 9" in before.failure.message
+        [after] = results("after")
+        assert after[0] == process.pid
+    assert not logged.messages
+
+
 def test_the_limit_of_open_files_is_that_of_the_parent_at_the_start_of_the_child():
     with template([], {}):
         child = Child("child", Returns, (), OPTIONS)
