@@ -1,5 +1,6 @@
 """On the learner's machine: the process that starts nodes and writes their trajectories to buffers."""
 
+import functools
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -215,7 +216,7 @@ class Ingest:
         channel = self._channels.weights[policy_id]
         if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)
-            stamp = channel.fetch(slot)
+            stamp = channel.fetch(functools.partial(np.copyto, slot))
             self._newest[policy_id] = stamp, ray.put(slot)
         return self._newest[policy_id]
 

@@ -28,7 +28,7 @@ class Stamp(NamedTuple):
 class PolicyWeights:
     """Publishes a policy's weights in shared memory: two slots of bytes and their stamps. Promises:
 
-    1. `fetch` copies one published state, never a mixture of two.
+    1. What `fetch` loads last is one published state, never a mixture of two.
     2. Nobody waits: the learner writes to the slot that does not hold the newest state.
     3. The process that creates the object need not know the model: the first `publish` sizes the memory.
 
@@ -90,20 +90,25 @@ class PolicyWeights:
         self._header[5 + publication % 2] = stamp.generation
         self._header[1] = publication
 
-    def fetch(self, into: np.ndarray) -> Stamp:
-        """In a policy worker: copies the newest state into `into`, [slot_bytes] uint8. Returns its stamp."""
+    def fetch(self, load: Callable[[np.ndarray], object]) -> Stamp:
+        """In a policy worker: loads the newest state, and returns its stamp.
+
+        load: called with the bytes of the state in shared memory, [slot_bytes] uint8. Called again with a
+            newer state if the learner has written to this memory meanwhile, so that `load` may have seen a
+            mixture of two states.
+        """
         slots = self._map_slots()
         while True:
             publication = int(self._header[1])
             stamp = self._stamp(publication % 2)
-            np.copyto(into, slots[publication % 2])
+            load(slots[publication % 2])
             # Only the publication after the next one writes to the slot that was read.
             if int(self._header[0]) <= publication + 1:
                 return stamp
 
     @property
     def slot_bytes(self) -> int:
-        """Size in bytes of the array that `fetch` fills; 0 before the first publication."""
+        """Size in bytes of a published state; 0 before the first publication."""
         return int(self._header[2])
 
     def _map_slots(self) -> np.ndarray:

@@ -7,6 +7,7 @@ raw images and the activations after the function are kept for the gradient; nor
 again.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from sample_factory.models.cpu_layers import (
     Conv2d,
     PatchConv2d,
     convolution_gradients,
+    elu_,
     pixels_to_channels,
-    write_elu,
 )
 from sample_factory.models.normalizers import RawImages, autocast_dtype
 from sample_factory.spaces.observations import ImageLayout
@@ -32,27 +33,19 @@ aten = torch.ops.aten
 
 
 class Activation(NamedTuple):
-    """An activation function y = f(x) and its gradient, computed from y alone.
+    """An activation function y = f(x) and its gradient, computed from y alone; both are computed in place.
 
-    write: (x, out) -> y, written to `out`, which may be x; x is overwritten in any case.
     gradient_: (gradient of y, y) -> gradient of x, in the memory of the gradient of y.
     """
 
-    write: Callable[[Tensor, Tensor], Tensor]
+    apply_: Callable[[Tensor], Tensor]
     gradient_: Callable[[Tensor, Tensor], Tensor]
 
 
 BY_NAME = {
-    "elu": Activation(
-        write_elu, lambda grad, y: aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y, grad_input=grad)
-    ),
-    "relu": Activation(
-        lambda x, out: aten.relu(x, out=out),
-        lambda grad, y: aten.threshold_backward(grad, y, 0.0, grad_input=grad),
-    ),
-    "tanh": Activation(
-        lambda x, out: aten.tanh(x, out=out), lambda grad, y: aten.tanh_backward(grad, y, grad_input=grad)
-    ),
+    "elu": Activation(elu_, lambda grad, y: aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y, grad_input=grad)),
+    "relu": Activation(torch.relu_, lambda grad, y: aten.threshold_backward(grad, y, 0.0, grad_input=grad)),
+    "tanh": Activation(torch.tanh_, lambda grad, y: aten.tanh_backward(grad, y, grad_input=grad)),
 }
 
 
@@ -114,8 +107,7 @@ class ConvStack:
     def _encode_slice(self, convolutions: Sequence[Conv2d], images: RawImages, dtype: torch.dtype) -> Tensor:
         x = images.normalized(dtype, self.order)
         for layer in convolutions:
-            y = layer.convolve(x)
-            x = BY_NAME[self.nonlinearity].write(y, y)
+            x = BY_NAME[self.nonlinearity].apply_(layer.convolve(x))
         return x.flatten(1)
 
 
@@ -151,44 +143,45 @@ class _Encode(torch.autograd.Function):
         """moves: (stride, padding) of each layer. parameters: weight and bias of each layer."""
         activation = BY_NAME[stack.nonlinearity]
         weights = [tensor.detach().to(dtype) for tensor in parameters]
-        outputs: list[Tensor] = []  # of each layer for the whole batch, so that temporary memory is one block
-        start = 0
+        hidden = []  # outputs of all layers but the last one
+        parts = []
         for part in _slices(images, dtype):
             x = part.normalized(dtype, stack.order)
-            of_part = slice(start, start + len(x))
-            start = of_part.stop
             for layer, (stride, padding) in enumerate(moves):
                 weight, bias = weights[2 * layer : 2 * layer + 2]
-                y = nn.functional.conv2d(x, weight, bias, stride, padding)
-                if layer == len(outputs):
-                    is_last = layer == len(moves) - 1
-                    order = torch.contiguous_format if is_last else torch.channels_last
-                    shape = (len(images.rows), *y.shape[1:])
-                    outputs.append(torch.empty(shape, dtype=dtype, memory_format=order))
-                x = activation.write(y, outputs[layer][of_part])
+                x = activation.apply_(nn.functional.conv2d(x, weight, bias, stride, padding))
+                hidden.append(x)
+            hidden.pop()
+            parts.append(x.flatten(1))
+        flat = torch.cat(parts)
         ctx.stack = stack
         ctx.moves = moves
         ctx.normalizer = images.normalizer
-        ctx.save_for_backward(images.rows, *weights[::2], *outputs)
-        return outputs[-1].flatten(1)
+        ctx.output_shape = x.shape[1:]
+        ctx.save_for_backward(images.rows, flat, *weights[::2], *hidden)
+        return flat
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        activation = BY_NAME[ctx.stack.nonlinearity]
         num_layers = len(ctx.moves)
-        rows, *saved = ctx.saved_tensors
-        weights, outputs = saved[:num_layers], saved[num_layers:]
+        rows, flat, *saved = ctx.saved_tensors
+        weights = saved[:num_layers]
+        hidden = iter(saved[num_layers:])
         totals = [
             torch.zeros(shape, dtype=torch.float32)
             for weight in weights
             for shape in (weight.shape, weight.shape[:1])
         ]
         start = 0
-        for part in _slices(RawImages(rows, ctx.normalizer), grad.dtype):
+        for part in _slices(RawImages(rows, ctx.normalizer), flat.dtype):
             of_part = slice(start, start + len(part.rows))
             start = of_part.stop
-            of_layers = [output[of_part] for output in outputs]
-            _add_gradients(totals, ctx.stack, ctx.moves, weights, part, of_layers, grad[of_part])
+            of_hidden = list(itertools.islice(hidden, num_layers - 1))
+            grad_x = activation.gradient_(grad[of_part].clone(), flat[of_part])  # `grad` may have other uses
+            grad_x = grad_x.unflatten(1, ctx.output_shape)
+            _add_gradients(totals, ctx.stack, ctx.moves, weights, part, of_hidden, grad_x)
         return None, None, None, None, *totals
 
 
@@ -198,32 +191,27 @@ def _add_gradients(
     moves: Sequence[Move],
     weights: Sequence[Tensor],
     images: RawImages,
-    outputs: Sequence[Tensor],
+    hidden: Sequence[Tensor],
     grad: Tensor,
 ) -> None:
     """Adds the gradients of a slice of the batch to `totals`: weight and bias of each layer, float32.
 
-    A function of its own, so that the memory for one slice is free before the next one. outputs: of each
-    layer, after the activation function. grad: gradient of the flattened output, [B, size].
+    A function of its own, so that the memory for one slice is free before the next one. hidden: outputs of
+    all layers but the last one, after the activation function. grad: gradient of the output of the last
+    convolution, before the activation function, [B, C, H, W].
     """
     activation = BY_NAME[stack.nonlinearity]
-    inputs = [images.normalized(weights[0].dtype, stack.order), *outputs[:-1]]
-    # A copy: autograd may use `grad` elsewhere, too.
-    grad_y = grad.reshape(outputs[-1].shape).clone(memory_format=torch.channels_last)
+    inputs = [images.normalized(weights[0].dtype, stack.order), *hidden]
     for layer in reversed(range(len(moves))):
         stride, padding = moves[layer]
-        grad_x, *of_parameters = convolution_gradients(
-            activation.gradient_(grad_y, outputs[layer]),
-            inputs[layer],
-            weights[layer],
-            stride,
-            padding,
-            of_input=layer > 0,
+        grad = grad.contiguous(memory_format=torch.channels_last)
+        of_input, *of_parameters = convolution_gradients(
+            grad, inputs[layer], weights[layer], stride, padding, of_input=layer > 0
         )
         for total, of_slice in zip(totals[2 * layer :], of_parameters):
             total += of_slice
-        if grad_x is not None:
-            grad_y = grad_x.contiguous(memory_format=torch.channels_last)
+        if of_input is not None:
+            grad = activation.gradient_(of_input, inputs[layer])
 
 
 _encode: Callable[..., Tensor] = _Encode.apply

@@ -187,23 +187,24 @@ def convolution_gradients(
     return grads[0], _weight_gradient(x, grad, weight, stride), grad.sum((0, 2, 3))
 
 
-def write_elu(x: Tensor, out: Tensor) -> Tensor:
-    """Writes ELU of x to `out`, which may be x, and returns `out`. Overwrites x, without a gradient: in
-    bfloat16, autograd does not notice it.
+ELU_CHUNK = 1 << 19  # numbers at a time, which stay in the cache
+
+
+def elu_(x: Tensor) -> Tensor:
+    """Computes ELU in place, and returns x, without a gradient: in bfloat16, autograd does not notice it.
 
     In bfloat16, exp(x) - 1 of negative numbers is rounded to multiples of 2^-8 or finer, the rounding of
     exp(x), which takes half the time of torch's ELU: 0.77 instead of 1.47 ns per number (AVX-512, one core).
     """
     if x.dtype != torch.bfloat16:
-        y: Tensor = torch.ops.aten.elu(x, out=out)
-        return y
+        return nn.functional.elu_(x)
     # As integers, bfloat16 numbers are negative if and only if their sign is. So the positive numbers and the
     # negative ones, each with 0 in place of the others, are found and joined faster than as floats.
-    bits = x.view(torch.int16)
-    negative = bits.clamp(max=0)
-    negative.view(torch.bfloat16).exp_().sub_(1)
-    torch.bitwise_or(bits.clamp_(min=0), negative, out=out.view(torch.int16))
-    return out
+    for bits in x.view(torch.int16).split(max(1, ELU_CHUNK * len(x) // max(1, x.numel()))):
+        negative = bits.clamp(max=0)
+        negative.view(torch.bfloat16).exp_().sub_(1)
+        bits.clamp_(min=0).bitwise_or_(negative)
+    return x
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:

@@ -36,7 +36,9 @@ class LiveModel:
         published = self.model.state_dict()
         self._tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in published.items()}
         self._offsets, self._num_bytes = layout(published)
-        self._staging = host_array((self._num_bytes,), np.dtype(np.uint8), self._device)
+        self._staging: np.ndarray | None = None
+        if self._device.type != "cpu":
+            self._staging = host_array((self._num_bytes,), np.dtype(np.uint8), self._device)
         if policy.autocast:
             self.model.prepare_to_act(torch.bfloat16)
 
@@ -53,8 +55,14 @@ class LiveModel:
         if self._weights.slot_bytes != self._num_bytes:
             sizes = f"{self._weights.slot_bytes} and {self._num_bytes} bytes"
             raise ValueError(f"the models of learner and policy worker must be equal, but they have {sizes}")
-        self.stamp = self._weights.fetch(self._staging)
-        flat = torch.from_numpy(self._staging).to(self._device, non_blocking=True)
+        self.stamp = self._weights.fetch(self._load)
+
+    def _load(self, published: np.ndarray) -> None:
+        """Copies published weights, [num_bytes] uint8, into the model's tensors."""
+        if self._staging is not None:
+            np.copyto(self._staging, published)
+            published = self._staging
+        flat = torch.from_numpy(published).to(self._device, non_blocking=True)
         views = {}
         for name, (dtype, shape) in self._tensors.items():
             begin = self._offsets[name]
