@@ -202,15 +202,16 @@ def _add_gradients(
     """
     activation = BY_NAME[stack.nonlinearity]
     inputs = [images.normalized(weights[0].dtype, stack.order), *hidden]
+    grad = grad.contiguous(memory_format=torch.channels_last)
     for layer in reversed(range(len(moves))):
         stride, padding = moves[layer]
-        grad = grad.contiguous(memory_format=torch.channels_last)
         of_input, *of_parameters = convolution_gradients(
             grad, inputs[layer], weights[layer], stride, padding, of_input=layer > 0
         )
         for total, of_slice in zip(totals[2 * layer :], of_parameters):
             total += of_slice
         if of_input is not None:
+            of_input = of_input.contiguous(memory_format=torch.channels_last)
             grad = activation.gradient_(of_input, inputs[layer])
 
 
