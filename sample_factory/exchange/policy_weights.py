@@ -28,7 +28,7 @@ class Stamp(NamedTuple):
 class PolicyWeights:
     """Publishes a policy's weights in shared memory: two slots of bytes and their stamps. Promises:
 
-    1. What `fetch` loads last is one published state, never a mixture of two.
+    1. When `fetch` returns, its last call of `load` has seen one published state, never a mixture of two.
     2. Nobody waits: the learner writes to the slot that does not hold the newest state.
     3. The process that creates the object need not know the model: the first `publish` sizes the memory.
 
@@ -93,9 +93,9 @@ class PolicyWeights:
     def fetch(self, load: Callable[[np.ndarray], object]) -> Stamp:
         """In a policy worker: loads the newest state, and returns its stamp.
 
-        load: called with the bytes of the state in shared memory, [slot_bytes] uint8. Called again with a
-            newer state if the learner has written to this memory meanwhile, so that `load` may have seen a
-            mixture of two states.
+        load: called with the bytes of the state in shared memory, [slot_bytes] uint8, which it must not keep.
+            If the learner wrote to this memory during the call, `load` may have seen a mixture of two states,
+            and is called again with a newer one.
         """
         slots = self._map_slots()
         while True:

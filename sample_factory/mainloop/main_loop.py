@@ -206,7 +206,7 @@ class MainLoop(Loop):
         self._config.save()
         self._has_started = True
         source = template.current()
-        # Each evaluation starts processes; otherwise only the successor of a dead worker is still to come.
+        # Without evaluations, only successors of dead workers are still forked; they import what they need.
         if source is not None and not self._config.monitoring.eval_every_env_steps:
             source.unload_modules()
 

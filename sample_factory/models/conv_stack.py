@@ -88,7 +88,8 @@ class ConvStack:
         """Maps raw images of B rows on a CPU to [B, size], the flattened and activated output of the last
         convolution, in the dtype of autocast.
 
-        Before the backward pass, neither the rows nor the statistics of the normaliser may change.
+        Before the backward pass, neither the rows, nor the statistics of the normaliser, nor the result may
+        change.
         layers: instances of Conv2d or its subclass PatchConv2d, and modules of the activation function.
         """
         dtype = autocast_dtype(images.rows.device)
@@ -196,7 +197,7 @@ def _add_gradients(
 ) -> None:
     """Adds the gradients of a slice of the batch to `totals`: weight and bias of each layer, float32.
 
-    A function of its own, so that the memory for one slice is free before the next one. hidden: outputs of
+    A function of its own, so that the memory for one slice is freed before the next one. hidden: outputs of
     all layers but the last one, after the activation function. grad: gradient of the output of the last
     convolution, before the activation function, [B, C, H, W].
     """

@@ -72,10 +72,9 @@ class RunningNormalizer(nn.Module):
             rows = x if order is None else order(x)
             normalized = rows.float().sub_(mean) if rows.dtype != torch.float32 else rows - mean
             return normalized.mul_(inverse).clamp_(-self.clip, self.clip).to(dtype)
-        # In the memory format of the statistics.
-        out = torch.empty_strided(
-            (len(x), *mean.shape), (mean.numel(), *mean.stride()), dtype=dtype, device=x.device
-        )
+        # Each row gets the memory format that `order` gives a row, so that nothing is rearranged later.
+        strides = (mean.numel(), *torch.empty_like(mean).stride())
+        out = torch.empty_strided((len(x), *mean.shape), strides, dtype=dtype, device=x.device)
         for chunk, out_chunk in zip(_chunks(x), out.split(_chunk_size(x))):
             rows = chunk if order is None else order(chunk)
             # Arithmetic that mixes bytes and floats takes three times as long as converting first.

@@ -18,8 +18,12 @@ MAX_FDS = 250  # with one message; Linux allows 253
 
 
 def main(socket_fd: int, modules: Sequence[str]) -> None:
-    """Imports the modules, tells the parent whether forking is safe, and serves its requests to fork.
-    Returns when the parent has ended; in a forked child, when the work of the child is done."""
+    """Imports the modules, tells the parent whether forking is safe, and serves its requests.
+
+    A request is a list of numbers of file descriptors, to fork a child with them; the id of a child that has
+    ended, to return its exit code; or None, to unload the modules. Returns when the parent has ended; in a
+    forked child, when the work of the child is done.
+    """
     os.set_inheritable(socket_fd, False)
     parent = socket.socket(fileno=socket_fd)
     with contextlib.suppress(OSError):  # some sandboxes let nobody write there
@@ -38,7 +42,7 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
         if not request:
             return
         content = pickle.loads(request)
-        if content is None:  # free the memory of the modules; the new program is still the children's parent
+        if content is None:  # unload the modules: this program anew, without them, as the same process
             os.set_inheritable(socket_fd, True)
             os.execv(sys.executable, [sys.executable, "-P", __file__, str(socket_fd), ""])
         if isinstance(content, int):  # a child that has ended

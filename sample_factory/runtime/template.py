@@ -92,11 +92,11 @@ class Template:
         return ForkedProcess(pid, self)
 
     def unload_modules(self) -> None:
-        """Frees the memory of the modules, more than 60 MB with torch. Children that are forked later import
-        their modules themselves."""
+        """Frees the memory of the imported modules, about 60 MB with torch. Children that are forked later
+        import their modules themselves."""
         with self._lock:
             if self._is_ready and not self._is_useless and self._send(None):
-                self._receive(ANSWER_SECONDS)  # whether it can fork: now it can
+                self._receive(IMPORT_SECONDS)  # the program starts anew, and answers as at its first start
 
     def exit_code(self, pid: int) -> int:
         """Returns the exit code of a child that has ended, and lets the system reuse its process id. Returns

@@ -139,6 +139,15 @@ def test_statistics_are_brought_into_the_order_of_the_pixels(shape):
     assert not torch.equal(images.normalized(torch.float32, order), expected), "stale statistics"
 
 
+def test_without_further_layers_the_output_may_be_changed_in_place():
+    shape = SHAPES["channels first"]
+    flags = ModelFlags(nonlinearity="relu", encoder_extra_fc_layers=0, encoder_conv_mlp_layers=())
+    encoder = ImageEncoder(flags, image_layout(shape), "convnet_impala")
+    expected = gradients(encoder, images_of(shape))
+    encoder(images_of(shape)).mul_(torch.linspace(-1, 1, encoder.out_size)).square().sum().backward()
+    assert_same([parameter.grad for parameter in encoder.parameters()], expected[1:], rtol=1e-4, atol=1e-4)
+
+
 def test_frozen_convolutions_get_no_gradient():
     encoder = encoder_of(SHAPES["channels first"])
     encoder.convolutions.requires_grad_(False)

@@ -253,7 +253,9 @@ def test_gradients_are_those_of_the_convolution(
             torch.testing.assert_close(ours, expected, rtol=1e-4, atol=5e-4)
 
 
-def test_elu_of_every_bfloat16_number_is_exact_to_its_rounding():
+@pytest.mark.parametrize("chunk", [1 << 19, 1000])
+def test_elu_of_every_bfloat16_number_is_exact_to_its_rounding(chunk, monkeypatch):
+    monkeypatch.setattr(cpu_layers, "ELU_CHUNK", chunk)
     x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     expected = nn.functional.elu(x.double())
     ours = elu_(x.clone()).double()

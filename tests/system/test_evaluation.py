@@ -44,6 +44,7 @@ def test_ctrl_c_ends_an_evaluation_with_the_run(tmp_path):
 
     assert eventually(is_evaluated, seconds=100)
     family = descendants(process)
+    assert child(family, "template").memory_info().rss > 100 << 20, "evaluations are forked from it"
     stop(process)
     assert_all_gone(family)
     assert not list((tmp_path / "a" / "checkpoint_p0").glob("*evaluated*"))

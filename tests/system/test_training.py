@@ -114,6 +114,7 @@ def test_inline_samplers_share_the_workers_and_need_no_others_and_a_dead_one_is_
     wait_for_line(process, "worker 2: envs are ready")
     wait_for_progress(process)
     successors = descendants(process)
+    assert child(successors, "template").memory_info().rss < 50 << 20, "it has unloaded torch"
     stop(process)
     assert_all_gone([*family, *successors])
     assert scalars(tmp_path / "a")["health/worker_restarts"][-1][1] == 1

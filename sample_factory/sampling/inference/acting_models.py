@@ -15,6 +15,8 @@ from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import host_array
 from sample_factory.runtime.shared_arrays import layout
 
+OUR_MODULES = ("sample_factory.", "torch.")
+
 
 class UnreadableOpponent(RuntimeError):
     """Raised if the file of a past self is missing, damaged, or belongs to another model."""
@@ -36,8 +38,10 @@ class LiveModel:
         published = self.model.state_dict()
         self._tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in published.items()}
         self._offsets, self._num_bytes = layout(published)
+        # A module of a user may keep the tensors that it loads: not those in shared memory, which change.
         self._staging: np.ndarray | None = None
-        if self._device.type != "cpu":
+        is_ours = all(type(part).__module__.startswith(OUR_MODULES) for part in self.model.modules())
+        if self._device.type != "cpu" or not is_ours:
             self._staging = host_array((self._num_bytes,), np.dtype(np.uint8), self._device)
         if policy.autocast:
             self.model.prepare_to_act(torch.bfloat16)

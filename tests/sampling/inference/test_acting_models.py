@@ -1,4 +1,6 @@
+import itertools
 import re
+import threading
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +10,7 @@ from torch import nn
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.sections import ModelFlags
-from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.models.network_registry import register_encoder
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.models.towers import make_actor_critic
@@ -80,6 +82,62 @@ def test_rows_that_share_a_request_do_not_influence_each_other(tmp_path):
         alone = [outputs(model, slice(row, row + 1)) for row in range(5)]
         assert torch.allclose(torch.cat(alone), outputs(model), atol=1e-6)
         assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+class Keeps(Normed):
+    """An encoder that keeps a tensor that it has loaded."""
+
+    def get_extra_state(self):
+        return torch.zeros(3)
+
+    def set_extra_state(self, state):
+        self.kept = state
+
+
+def publish(weights, model, version):
+    state = {name: torch.full_like(tensor, version).numpy() for name, tensor in model.state_dict().items()}
+    weights.publish(state, Stamp(version))
+
+
+def test_a_tensor_that_an_encoder_keeps_is_of_the_weights_that_act():
+    register_encoder("keeps", Keeps)
+    built = BuiltPolicy(make_model(0, ModelFlags(encoder_custom="keeps")), torch.device("cpu"), False)
+    weights = PolicyWeights()
+    live = LiveModel(built, weights)
+    publish(weights, live.model, 1)
+    live.fetch()
+    for version in (2, 3):
+        publish(weights, live.model, version)
+    [encoder] = [module for module in live.model.modules() if isinstance(module, Keeps)]
+    assert encoder.kept.tolist() == [1, 1, 1] and live.stamp == Stamp(1)
+
+
+@pytest.mark.timeout(60)
+def test_weights_are_of_one_version_while_the_learner_publishes():
+    built = BuiltPolicy(make_model(0), torch.device("cpu"), autocast=False)
+    weights = PolicyWeights()
+    live = LiveModel(built, weights)
+    publish(weights, live.model, 0)
+    stop = threading.Event()
+
+    def publish_more():
+        for version in itertools.count(1):
+            publish(weights, live.model, version)
+            if stop.is_set():
+                return
+
+    publisher = threading.Thread(target=publish_more)
+    publisher.start()
+    seen = set()
+    try:
+        while len(seen) < 50:
+            live.fetch()
+            numbers = {float(number) for tensor in live.model.parameters() for number in tensor.unique()}
+            assert numbers == {live.stamp.version}
+            seen.add(live.stamp.version)
+    finally:
+        stop.set()
+        publisher.join()
 
 
 def test_loading_past_selves_does_not_change_the_live_model(tmp_path):
