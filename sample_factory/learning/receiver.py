@@ -53,8 +53,9 @@ class Handover:
             self._has_changed.wait(timeout)
 
     def put_batch(self, batch: Batch) -> None:
-        """Adds a batch. Blocks while `max_ready_batches` + 1 wait, which only an `OtherLearner` may meet: the
-        first learner sends it a share of the next batch before the order to train on the previous one."""
+        """Adds a batch. Blocks while `max_ready_batches` + 1 batches wait. This can only happen to an
+        `OtherLearner`: the first learner may send it a share of the next batch before the order to train on
+        the previous one."""
         self._batches.put(batch)
 
     def put_request(self, request: Request) -> None:

@@ -202,11 +202,12 @@ class MainLoop(Loop):
         self._to_workers.send()
 
     def started(self) -> None:
-        """Saves cfg.json: once the workers have started, it is known that the flags can be used."""
+        """Saves cfg.json: once the workers have started, it is known that the flags can be used. Frees the
+        memory of the template process, unless evaluations will start further processes."""
         self._config.save()
         self._has_started = True
         source = template.current()
-        # Without evaluations, only successors of dead workers are still forked; they import what they need.
+        # Otherwise only successors of dead workers are forked from now on; they import modules themselves.
         if source is not None and not self._config.monitoring.eval_every_env_steps:
             source.unload_modules()
 

@@ -28,6 +28,7 @@ from sample_factory.spaces.observations import ImageLayout
 
 SLICE_BYTES = 1 << 24  # of normalised images
 
+Move = tuple[tuple[int, ...], tuple[int, ...]]  # stride and padding of a convolution
 
 aten = torch.ops.aten
 
@@ -126,9 +127,6 @@ def _slices(images: RawImages, dtype: torch.dtype) -> list[RawImages]:
     return [images._replace(rows=part) for part in parts]
 
 
-Move = tuple[tuple[int, ...], tuple[int, ...]]  # stride and padding of a convolution
-
-
 class _Encode(torch.autograd.Function):
     """`ConvStack.encode` with a gradient; gradients of the weights are summed over the slices in float32."""
 
@@ -148,8 +146,7 @@ class _Encode(torch.autograd.Function):
         parts = []
         for part in _slices(images, dtype):
             x = part.normalized(dtype, stack.order)
-            for layer, (stride, padding) in enumerate(moves):
-                weight, bias = weights[2 * layer : 2 * layer + 2]
+            for (stride, padding), weight, bias in zip(moves, weights[::2], weights[1::2]):
                 x = activation.apply_(nn.functional.conv2d(x, weight, bias, stride, padding))
                 hidden.append(x)
             hidden.pop()

@@ -217,7 +217,7 @@ class ImageEncoder(nn.Module):
             assert self.stack is not None
             encoded = self.stack.encode(self.convolutions, x)
             if not len(self.fully_connected):
-                encoded = encoded.clone()  # what follows may be a user's, and change it in place
+                encoded = encoded.clone()  # a user's decoder or core may change it in place
         else:
             # The last activation is applied after flattening: before it, its gradient would have another
             # memory format than its input, which takes ten times as long.

@@ -38,7 +38,8 @@ class LiveModel:
         published = self.model.state_dict()
         self._tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in published.items()}
         self._offsets, self._num_bytes = layout(published)
-        # A module of a user may keep the tensors that it loads: not those in shared memory, which change.
+        # A user's module may keep a reference to a tensor that it loads. Shared memory changes later, so such
+        # modules load from a private copy.
         self._staging: np.ndarray | None = None
         is_ours = all(type(part).__module__.startswith(OUR_MODULES) for part in self.model.modules())
         if self._device.type != "cpu" or not is_ours:
